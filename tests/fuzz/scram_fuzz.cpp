@@ -1,5 +1,5 @@
-// Any bytes as SCRAM messages, to both ends: nobody gets in who does not know the password, and
-// what is taken for a name survives the way back.
+// Any bytes as SCRAM messages, to both ends: no login succeeds without the password, and what is
+// taken for a name survives the way back.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -1,5 +1,5 @@
 // TLS before anything is known of a peer: any bytes in place of a handshake, and bytes of a real one, or of what
-// follows it, changed on their way. Nobody waits for ever, and what comes out is what went in at the other end, or less
+// follows it, changed on their way. No end waits for ever, and what comes out is what went in at the other end, or less
 // of it.
 #include <cstdint>
 #include <cstdlib>

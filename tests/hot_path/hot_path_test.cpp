@@ -132,7 +132,7 @@ class World {
     return body;
   }
 
-  // Of everything there is, so much that it is never reached.
+  // Sets every limit, so high that it is never reached.
   void limit_all() {
     LimitSettings settings;
     for (LimitValues& values : settings.per) {

@@ -51,8 +51,8 @@ class Scram:
 
 
 class ScramGate(LoopServer):
-    """Listens on a free loopback port. `logins` are the mechanisms of those who got in, `refused` the
-    commands of those who had not."""
+    """Listens on a free loopback port. `logins` are the mechanisms of successful logins, `refused` the
+    commands before a login."""
 
     def __init__(self, port, user, password, mechanisms=("SCRAM-SHA-1", "SCRAM-SHA-256")):
         self._target, self.user, self.password = port, user, password

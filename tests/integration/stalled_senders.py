@@ -61,7 +61,7 @@ class StalledSenders:
                 # Other requests' few bytes come and go meanwhile.
                 self.wait_for(lambda bound=free - size * 3 // 4: self._free() <= bound,
                               "a sender got no room")
-        # The longest message takes the reserve of those who wait.
+        # The longest message takes the reserve for waiting requests.
         self._begin(largest)
         self.wait_for(lambda: self.memory()["queues"]["requests"]["reserveUsedBytes"] >= largest,
                        "the reserve was not taken")

@@ -1,4 +1,4 @@
-"""The actions of the admin port's page, over real sockets: who may log in, what ends, what is written down."""
+"""The actions of the admin port's page, over real sockets: logins, what ends, what is written down."""
 
 import base64
 import hashlib

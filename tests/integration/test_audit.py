@@ -1,4 +1,4 @@
-"""The audit log: who, from where, did what, and nothing of the documents."""
+"""The audit log: users, addresses, commands, and nothing of the documents."""
 
 import json
 import os

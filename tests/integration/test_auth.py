@@ -1,4 +1,4 @@
-"""Users: logging in by SCRAM and by certificate, what roles allow, and who owns what."""
+"""Users: logging in by SCRAM and by certificate, what roles allow, and the owners of cursors and sessions."""
 
 import json
 import subprocess
@@ -214,7 +214,7 @@ def test_hash_password_takes_no_password_from_the_command_line(binary):
 
 
 
-# --- who owns what
+# --- owners of cursors and sessions
 
 @pytest.fixture
 def filled(proxy):
@@ -252,7 +252,7 @@ def test_another_users_cursor(proxy, filled):
         error = refused(13, bob.app.command, "killCursors", "ranged", cursors=[cursor])
         assert "not created by the authenticated user" in str(error)
         assert get_more(ann, cursor, lsid) == [5, 6, 7, 8, 9]
-        # Who may kill anybody's, may.
+        # A role that allows it kills another user's cursor.
         killed = root.app.command("killCursors", "ranged", cursors=[cursor])
         assert killed["cursorsKilled"] == [cursor]
         refused(43, get_more, ann, cursor, lsid)
@@ -270,7 +270,7 @@ def test_another_users_session(proxy, filled):
             refused(13, do)
         refused(13, bob.app.command, {"find": "ranged", "lsid": {**lsid, "uid": b"x" * 32}})
         cursor = open_cursor(ann, lsid)
-        assert bob.app.command("killSessions", [])["ok"] == 1  # his own
+        assert bob.app.command("killSessions", [])["ok"] == 1  # bob's own
         assert get_more(ann, cursor, lsid) == [5, 6, 7, 8, 9]
         ann.app.command("endSessions", [lsid])
         # It is free again.

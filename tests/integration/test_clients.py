@@ -130,7 +130,7 @@ def test_shell_helpers(target, client, node_modules, tmp_path):
 
 @pytest.fixture(scope="module")
 def guarded(binary, shard_set, tmp_path_factory):
-    """A proxy with TLS and users; the URI of one who may write to the database app."""
+    """A proxy with TLS and users; the URI of a user that may write to the database app."""
     made = Certificates(tmp_path_factory.mktemp("certificates"))
     config = {"routing": routing([shard.uri for shard in shard_set]),
               "net": {"port": 0, "bindIp": "127.0.0.1",

@@ -225,7 +225,7 @@ def test_failed_logins(start, users):
     relay.close()
     wait_for(lambda: not fails(lambda: log_in("ann", PASSWORDS["ann"])), "the end of the wait")
     assert log_in("ann", PASSWORDS["ann"])["tracked"] == 0
-    # Who does not exist waits as others do.
+    # An unknown user waits as others do.
     for _ in range(3):
         refused(lambda: log_in("nobody", "wrong"), 18)
     assert "too many logins of this user" in str(refused(lambda: log_in("nobody", "wrong"), 18))

@@ -75,7 +75,7 @@ def run_in_group(group, command):
 
 @contextlib.contextmanager
 def neighbour(group, size):
-    """A process in the same group that holds so many bytes: the limit is common."""
+    """A process in the same group that holds `size` bytes: the limit is common."""
     hog = subprocess.Popen(run_in_group(group, [sys.executable, "-c", HOG.format(size)]),
                            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:

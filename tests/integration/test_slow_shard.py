@@ -16,7 +16,7 @@ HEARTBEAT_BYTES_MAX = 2 * KIB  # they are passed on all the time
 
 
 class PausingRelay(Relay):
-    """Once pause() was called: passes on so much of the next answer, and no more until resume()."""
+    """Once pause() was called: passes on a part of the next answer, and no more until resume()."""
 
     def __init__(self, port):
         self._left, self._resumed = None, threading.Event()

@@ -10,7 +10,7 @@ from certificates import Certificates
 from proxy import Proxy, routing
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.proxy_only]
-UPDATES_MAX = 400_000  # what nobody reads of their answers would be 11 MB
+UPDATES_MAX = 400_000  # their unread answers would be 11 MB
 UPDATE_REQUESTED = 1
 
 

@@ -14,7 +14,7 @@ ARCHIVES = ROOTS / "archives"  # packages that were downloaded, for all roots
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 SUITE = "bookworm"
 # Mounted in a namespace of its own, gone with it. $0 is the root, $1 the packages' folder. The shell
-# stays, as process 1 of its namespace: what it starts ends with it, and it with who started it.
+# stays, as process 1 of its namespace: what it starts ends with it, and it with its parent.
 ENTER = r"""
 root=$0 archives=$1; shift
 mount --make-rprivate /
@@ -74,7 +74,7 @@ def base_root(suite=SUITE):
     if done.returncode != 0:
         shutil.rmtree(made, ignore_errors=True)
         raise RootError(f"mmdebstrap ended with {done.returncode}:\n{done.stdout[-3000:]}")
-    # Packages are kept for the next root; nobody waits for the disk.
+    # Packages are kept for the next root; dpkg does not wait for the disk.
     (made / "etc/apt/apt.conf.d/99keep").write_text(
         'APT::Keep-Downloaded-Packages "true";\nBinary::apt::APT::Keep-Downloaded-Packages "true";\n')
     (made / "etc/dpkg/dpkg.cfg.d/unsafe").write_text("force-unsafe-io\n")

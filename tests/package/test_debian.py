@@ -149,7 +149,7 @@ def test_the_service_runs_as_its_user(empty_root, shard, tmp_path):
     config.write_text(f'{text}routing: {{shards: [{{name: a, uri: "{shard.uri}"}}]}}\n')
     (start,), (check,) = (unit_lines(empty_root, name) for name in ("ExecStart", "ExecStartPre"))
     assert subprocess.run(as_service(empty_root, check), capture_output=True).returncode == 0
-    # Somebody else may not read it.
+    # Another user may not read it.
     other = empty_root.command("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
                                *check.split())
     done = subprocess.run(other, capture_output=True, text=True)

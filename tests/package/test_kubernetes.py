@@ -81,7 +81,7 @@ def test_routers_are_confined_probed_and_drained(objects):
     for _, sidecar in routers(objects)[:2]:
         assert sidecar["resources"]["limits"]["memory"] == "256Mi" and sidecar["restartPolicy"] == "Always"
         assert sidecar["resources"]["requests"]["memory"] == "256Mi"
-    # The cluster's key, and a certificate's, are for nobody else.
+    # No other user may read the cluster's key, or a certificate's.
     assert routers(objects)[0][0]["volumes"][1]["secret"]["defaultMode"] == 0o400
     assert routers(objects)[2][0]["volumes"][1]["secret"]["defaultMode"] == 0o440
 
@@ -116,7 +116,7 @@ def test_the_sidecars_variables_are_a_configuration(binary, objects, tmp_path):
 
 
 def test_the_key_file_of_a_cluster_is_taken_as_it_is_mounted(binary, objects, tmp_path):
-    """As the kubelet does it: root's, and readable for the group of the pod, who is nobody otherwise."""
+    """As the kubelet does it: root's, and readable for the group of the pod's user."""
     (text,) = of_kind(objects, "ConfigMap")[0]["data"].values()
     (name, key), = of_kind(objects, "Secret")[0]["stringData"].items()
     folder = Path(tempfile.mkdtemp(dir="/tmp"))  # tmp_path is closed to others

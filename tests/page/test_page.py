@@ -130,7 +130,7 @@ def test_keys_do_what_buttons_do(browser, router, storm):
     browser.press("3")
     assert browser.run("return document.activeElement.querySelector('h2').textContent").startswith("Time inside")
     assert browser.run("return document.getElementById('drain').hidden")
-    browser.press("d", "r")  # not while nobody is logged in
+    browser.press("d", "r")  # needs a login
     assert not browser.run("return !!document.querySelector('dialog[open]')")
     assert browser.complaints() == []
 

@@ -1,4 +1,4 @@
-// Clients that come through a load balancer: who they are, and what ends with their connections.
+// Clients that come through a load balancer: their addresses, and what ends with their connections.
 #include <fmt/format.h>
 
 #include "tests/sim/sim_support.h"
@@ -46,7 +46,7 @@ bool ends(SimWorld& world, SimClient& client, Duration limit) {
 
 }  // namespace
 
-TEST_CASE("a load balancer says who its client is, if it says anything") {
+TEST_CASE("a load balancer may name its client") {
   SimWorld world(sharded_world(1, 10));
   auto plain = world.client();
   for (const std::string& header : {header_v1, header_v2}) {
@@ -56,7 +56,7 @@ TEST_CASE("a load balancer says who its client is, if it says anything") {
     client->close();
     world.run_for(seconds(1));
   }
-  // Without a header, or with one that names nobody, the connection's own address counts.
+  // Without a header, or with one that names no client, the connection's own address counts.
   auto silent = world.balanced_client("");
   auto check = world.balanced_client("PROXY UNKNOWN\r\n");
   const std::string own = address_of(world, *plain);

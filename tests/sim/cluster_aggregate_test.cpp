@@ -1,4 +1,4 @@
-// Aggregations that one of a scripted cluster's shards merges: who owns which cursor, whatever happens.
+// Aggregations that one of a scripted cluster's shards merges: the owner of each cursor, whatever happens.
 #include "tests/sim/cluster_world.h"
 
 namespace spillway::test {

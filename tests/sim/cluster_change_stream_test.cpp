@@ -286,7 +286,7 @@ struct StreamWorld {
   void more(Stream& stream, int await_ms, int batch_size = 0) {
     take(stream, call(*world, *stream.client, get_more(stream, await_ms, batch_size)));
   }
-  // Until it has shown so many events, or so much time has passed.
+  // Until it has shown `events`, or `limit` has passed.
   void read(Stream& stream, std::size_t events, Duration limit = seconds(60)) {
     const TimePoint end = Clock::now() + limit;
     while (stream.id != 0 && stream.events.size() < events && Clock::now() < end) more(stream, 500);
@@ -350,7 +350,7 @@ TEST_CASE("shards of a stream are told one time, to merge, and not to look up", 
   CHECK(!sent.view()["shardVersion"].exists());
 }
 
-TEST_CASE("an idle shard holds nobody up for longer than it takes to write its note", "[cluster]") {
+TEST_CASE("an idle shard delays no event for longer than it takes to write its note", "[cluster]") {
   StreamWorld sim(3);
   Stream stream = sim.open(*sim.client);
   sim.more(stream, 2000);

@@ -541,7 +541,7 @@ Task<void> ClusterSwarm::transact(Member& member) {
   fail("a commit was answered " + (reply ? to_json(*reply) : "not at all"));
 }
 
-// One at a time. Without an answer it may come later: then nobody knows any more what rec.d has.
+// One at a time. Without an answer it may come later: then the content of rec.d is unknown.
 Task<void> ClusterSwarm::drop(Member& member) {
   if (drops_ % 2 != 0) co_return;
   ++drops_;

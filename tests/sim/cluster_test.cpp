@@ -38,7 +38,7 @@ TEST_CASE("reads of every release's shards go to owners, with versions, and see 
   CHECK(batch_of(sums)[0].view()["sum"].to_int64() == 425);
   CHECK(batch_of(sums)[0].view()["n"].to_int64() == 25);
   CHECK(batch_of(sim.ask(R"({"find": "u", "$db": "rec"})")).size() == 1);
-  // The other worker learns what the first one knows, and asks nobody else.
+  // The other worker learns what the first one knows, without a question to the config servers.
   sim.forget_asked();
   CHECK(is_ok(sim.ask_other(R"({"find": "r", "filter": {"k": 12}, "$db": "rec"})")));
   CHECK(sim.times(1, "find") == 1);

@@ -1,5 +1,4 @@
-// Cursors that nobody is working on: they give way when memory is short, and end when their clients
-// are gone.
+// Idle cursors: they give way when memory is short, and end when their clients are gone.
 #include <fmt/format.h>
 
 #include "tests/sim/sim_support.h"
@@ -40,7 +39,7 @@ TEST_CASE("when memory is critical, what is idle for long and holds much ends, a
   const std::int64_t fresh = cursor_id(call(world, *client, sorted_find));
   set_level(world, PressureLevel::tight);
   world.run_for(seconds(2));
-  CHECK(world.shared().cursors.counts().open_total == 3);  // nobody was refused anything
+  CHECK(world.shared().cursors.counts().open_total == 3);  // no command was refused
   set_level(world, PressureLevel::critical);
   world.run_for(seconds(1));
   CHECK(world.shared().cursors.counts().open_total == 2);
@@ -102,7 +101,7 @@ TEST_CASE("one client's idle cursors do not lock the others out") {
   CHECK(counts.open_total > before / 3);  // down to its share, no further
   CHECK(world.shared().memory.cursors.usage().used_bytes < 5 * limits::mib / 2);
   world.run_for(seconds(1));
-  CHECK(code_of(call(world, *other, sorted_find)) == 462);  // nobody holds over half any more
+  CHECK(code_of(call(world, *other, sorted_find)) == 462);  // no client holds over half any more
   CHECK(status_of(world, *other, "metrics.cursor.evictedBeyondShare") ==
         static_cast<std::int64_t>(counts.evicted));
   set_level(world, PressureLevel::normal);
@@ -119,7 +118,7 @@ TEST_CASE("what a merging aggregation holds gives way, too") {
   constexpr std::string_view group =
       R"({"aggregate": "docs", "pipeline": [{"$group": {"_id": "$_id", "text": {"$first": "$text"}}}],
           "cursor": {"batchSize": 2}, "$db": "app"})";
-  // Who comes later waits until what is idle gives way, or is refused.
+  // A later client waits until idle cursors give way, or is refused.
   std::size_t opened = 0;
   const auto evicted = [&] { return world.shared().cursors.counts().evicted; };
   while (evicted() == 0 && is_ok(call(world, *greedy, group))) REQUIRE(++opened < 50);

@@ -55,7 +55,7 @@ TEST_CASE("a getMore keeps to the API parameters of its cursor") {
       "$db": "app"}})", id))));
 }
 
-TEST_CASE("OP_KILL_CURSORS kills cursors, and nobody answers it") {
+TEST_CASE("OP_KILL_CURSORS kills cursors, and has no answer") {
   SimWorld world(sharded_world(2, 20));
   store_documents(world, 20);
   auto client = world.client();
@@ -738,7 +738,7 @@ TEST_CASE("a shutdown kills the cursors that are open, on every worker") {
   for (std::size_t i = 0; i < 3; ++i) CHECK(world.shard(i).cursors().killed == 2);
 }
 
-TEST_CASE("who has as much as his limit says asks the shards for no more") {
+TEST_CASE("a client at its limit has no more asked of the shards") {
   constexpr int span = 300;
   SimWorld world(sharded_world(2, span));
   store_documents(world, span);

@@ -1,4 +1,4 @@
-// What all clients share: who fills it pays for it, and keeps nobody else out.
+// Tables that all clients share: a client that fills one pays for it, and keeps no other out.
 #include "proxy/wire/op_msg.h"
 #include "tests/sim/sim_support.h"
 
@@ -25,7 +25,7 @@ BsonDoc insert_of(std::size_t text_bytes) {
   return std::move(out).finish();
 }
 
-// Everybody who is connected is this user.
+// Every connected client is this user.
 void log_in_all(SimWorld& world, const char* name) {
   for (exec::Client* client : world.worker(0).context().clients) {
     if (!client->login.user) world.log_in(*client, name);
@@ -73,7 +73,7 @@ TEST_CASE("a receive buffer grows for a client that has logged in, not for a str
   CHECK(world.shared().memory.sockets.own().usage().used_bytes == 0);
 }
 
-TEST_CASE("a user who names sessions without end keeps nobody from his own") {
+TEST_CASE("a user that names sessions without end keeps no other from its own") {
   SimWorldOptions options = sharded_world(2, 20);
   SimWorld world(std::move(options));
   store_documents(world, 20);
@@ -103,7 +103,7 @@ TEST_CASE("a user who names sessions without end keeps nobody from his own") {
   world.run_for(minutes(1));
 }
 
-TEST_CASE("who comes later does not go before those who wait for memory") {
+TEST_CASE("a later request does not go before those that wait for memory") {
   SimWorldOptions options = sharded_world(2, 100);
   options.memory_limit_bytes = limit_bytes;
   options.large_reserve_bytes = 2 * limits::mib;
@@ -183,7 +183,7 @@ TEST_CASE("a client that takes its reply slowly, but takes it, has it whole") {
   require_quiet(world);
 }
 
-TEST_CASE("strangers who stop in the middle of a message take nothing of those who are in") {
+TEST_CASE("strangers that stop in the middle of a message take nothing of logged-in clients") {
   SimWorldOptions options = sharded_world(2, 20);
   options.memory_limit_bytes = limit_bytes;
   SimWorld world(std::move(options));
@@ -199,16 +199,16 @@ TEST_CASE("strangers who stop in the middle of a message take nothing of those w
     world.run(strangers.back()->send_part(insert_of(60'000), 1'000));
   }
   world.run_for(milliseconds(500));
-  // Those who wait keep the first bytes that they sent.
+  // Waiting clients keep the first bytes that they sent.
   CHECK(shared.memory.process.usage().used_bytes <= before + 20 * limits::kib);
   CHECK(shared.memory.request_queue.usage().small.used_bytes <= reserve + 20 * 4096);
   CHECK(shared.memory.strangers.usage().used_bytes > 128 * limits::kib);
   CHECK(shared.memory.strangers.usage().used_bytes <= 256 * limits::kib);
-  // Whoever says all that he has to say is answered.
+  // A client that sends a whole message is answered.
   auto other = world.client();
   CHECK(is_ok(call(world, *other, R"({"hello": 1, "$db": "admin"})")));
   CHECK(is_ok(call(world, *ann, R"({"find": "docs", "$db": "app"})")));
-  // Those who keep others waiting are closed, a turn after the other.
+  // Clients that keep others waiting are closed, a turn after the other.
   world.run_for(seconds(30));
   CHECK(shared.metrics.senders_stopped.value() >= 12);
   for (auto& stranger : strangers) stranger->close();
@@ -241,7 +241,7 @@ TEST_CASE("idle connections are counted, and beyond what is there for them refus
 }
 
 TEST_CASE(
-    "a program has its cursors while a connection of it is there, whatever its address, of its user or of nobody") {
+    "a program has its cursors while a connection of it is there, whatever its address, of its user or of none") {
   SimWorldOptions options = sharded_world(2, 20);
   SimWorld world(std::move(options));
   store_documents(world, 20);

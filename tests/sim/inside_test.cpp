@@ -110,7 +110,7 @@ TEST_CASE("operations are points, bulk or others by what they asked for") {
   REQUIRE(batch_of(call(world, *client, find_all)).size() > 50);
   CHECK(world.shared().metrics.streamed_replies.value() == 1);
   CHECK(bulk(world) == Seen{1, Duration{}});
-  // A failure is a reply, what nobody answers is none.
+  // A failure is a reply; a command without an answer has none.
   REQUIRE(code_of(call(world, *client, R"({"nothing": 1, "$db": "app"})")) == 59);
   CHECK(others(world).count == 2);
   REQUIRE(world.run(client->tell(json(R"({"insert": "docs", "documents": [{"_id": 7000}], "$db": "app"})"))));

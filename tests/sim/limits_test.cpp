@@ -1,4 +1,4 @@
-// Limits as clients meet them: who is refused, what goes on all the same, and that nothing is left
+// Limits as clients meet them: what is refused, what goes on all the same, and that nothing is left
 // behind on shards.
 #include <functional>
 
@@ -130,7 +130,7 @@ TEST_CASE("a cursor beyond the limit is not left open, and its find is refused")
   CHECK(cursor_id(call(world, *again, find)) > 0);
 }
 
-TEST_CASE("what idle cursors hold is counted, and who holds too much opens no further") {
+TEST_CASE("what idle cursors hold is counted, and a client that holds too much opens no further") {
   SimWorld world(sharded_world(3, 20));
   world.shared().parameters.read_ahead = false;
   store_documents(world, 20, 10'000);
@@ -177,7 +177,7 @@ TEST_CASE("connections beyond an address' limit hear why, and end") {
   CHECK(world.shared().connections.current == 2);
 }
 
-TEST_CASE("who is refused by his address cannot stay by sending slowly") {
+TEST_CASE("a client refused by its address cannot stay by sending slowly") {
   SimWorld world(sharded_world(1, 20));
   world.shared().limits.configure(per(LimitKey::address, {.connections = 1}));
   auto first = world.client(), drips = world.client();
@@ -191,7 +191,7 @@ TEST_CASE("who is refused by his address cannot stay by sending slowly") {
   CHECK(world.shared().connections.current == 1);
 }
 
-TEST_CASE("who waits for a change of the topology does not fill the memory meanwhile") {
+TEST_CASE("a client that waits for a change of the topology does not fill the memory meanwhile") {
   SimWorld world(sharded_world(1, 20));
   auto client = world.client();
   const BsonDoc waits = hello_that_waits(world, *client, 3'600'000);
@@ -208,7 +208,7 @@ TEST_CASE("who waits for a change of the topology does not fill the memory meanw
   CHECK(Clock::now() - begin < seconds(1));
 }
 
-TEST_CASE("who sends one hello that waits after the other is not read ahead for each") {
+TEST_CASE("a client that sends one waiting hello after the other is not read ahead for each") {
   SimWorld world(sharded_world(1, 20));
   auto client = world.client();
   const BsonDoc waits = hello_that_waits(world, *client, 3'600'000);
@@ -243,7 +243,7 @@ TEST_CASE("idle connections are closed where that is wanted, busy ones are not")
   CHECK(world.shared().connections.current == 0);
 }
 
-TEST_CASE("who says nothing, or stops in a header, is not waited for") {
+TEST_CASE("a client that says nothing, or stops in a header, is not waited for") {
   SimWorld world(sharded_world(1, 20));
   auto quiet = world.client(), greeted = world.client(), halfway = world.client();
   const BsonDoc command = json(ping);

@@ -136,7 +136,7 @@ TEST_CASE("a getMore that comes too early waits for what is being fetched, on an
   require_quiet(world);
 }
 
-TEST_CASE("one who waits for a fetch and leaves, or is killed, leaves nothing behind") {
+TEST_CASE("a client that waits for a fetch and leaves, or is killed, leaves nothing behind") {
   SimWorld world(world_of(2));
   store_documents(world, 40);
   auto client = world.client(), other = world.client();
@@ -194,7 +194,7 @@ TEST_CASE("nothing is fetched ahead where it is of no use, or where memory is sh
   }
   SECTION("for a client that stops") {
     scan(world, *client, ascending_find, {5}, seconds(5));
-    CHECK(metrics.read_ahead_started.value() <= 1);  // by the first getMore nobody knows
+    CHECK(metrics.read_ahead_started.value() <= 1);  // the first getMore shows no pace yet
     return;
   }
   SECTION("when memory is tight") {

@@ -88,7 +88,7 @@ TEST_CASE("a reload that is refused keeps nothing of its table on the shards") {
   reloading.next.routing = table_with(world, ranged_collection("app.docs", 3, 20) + hashed_by("other"));
   CHECK_THAT(reloading.run(), Catch::StartsWith("reloaded: routing of 2 collections"));
   CHECK(world.shard(0).stored("spillway.routing").size() == 2);
-  // What a shard keeps and nobody uses any more can be taken away: the refusal says how.
+  // What a shard keeps and is no longer used can be taken away: the refusal says how.
   reloading.next.routing = world.shared().routing;
   CHECK_THAT(reloading.run(), Catch::StartsWith("reloaded: "));
   reloading.next.routing = table_with(world, ranged_collection("app.docs", 3, 20) + hashed_by("k"));

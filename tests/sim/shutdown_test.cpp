@@ -35,7 +35,7 @@ void advance_to_end(SimWorld& world) {
 
 }  // namespace
 
-TEST_CASE("a shutdown is told at once to those who wait for a change, on every worker") {
+TEST_CASE("a shutdown is told at once to clients that wait for a change, on every worker") {
   SimWorld world(two_workers(3, 20));
   auto first = world.client(0);
   auto second = world.client(1);
@@ -56,7 +56,7 @@ TEST_CASE("a shutdown is told at once to those who wait for a change, on every w
   check_quiescing(call(world, *world.client(1), awaiting_hello), 10'000);
 }
 
-TEST_CASE("who asks to wait for a change while it is announced is told at once, and holds nothing up") {
+TEST_CASE("a client that asks to wait for a change during the announcement is told at once, and holds nothing up") {
   SimWorld world(two_workers(3, 20));
   auto busy = world.client(0);
   auto monitor = world.client(0);
@@ -208,7 +208,7 @@ TEST_CASE("a transaction that is open is aborted on its shard") {
   CHECK(world.shard(2).seen("abortTransaction") == 0);
 }
 
-TEST_CASE("who is in a hurry waits for nobody") {
+TEST_CASE("a second signal waits for no client") {
   SimWorld world(two_workers(3, 20));
   store_documents(world, 20);
   auto idle = world.client(0);
@@ -277,7 +277,7 @@ TEST_CASE("a second, shorter announcement counts, a longer one does not") {
   CHECK(Clock::now() - before < seconds(6));
 }
 
-TEST_CASE("the shutdown command is for who could send the signal") {
+TEST_CASE("the shutdown command needs what sending the signal needs") {
   SimWorld world(sharded_world(1, 20));
   auto stranger = world.client();
   CHECK(code_of(call(world, *stranger, R"({"shutdown": 1, "$db": "admin"})")) == 13);
@@ -295,7 +295,7 @@ TEST_CASE("the shutdown command is for who could send the signal") {
     const auto pieces = response.pieces();
     return BsonDoc(DocView::trusted(pieces.front().iov_base));
   };
-  CHECK(code_of(run(R"({"shutdown": 1, "$db": "admin"})")) == 20);  // nobody listens to it
+  CHECK(code_of(run(R"({"shutdown": 1, "$db": "admin"})")) == 20);  // no handler is set
   std::optional<std::chrono::milliseconds> asked;
   world.shared().life.request_shutdown = [&](std::chrono::milliseconds announce) {
     asked = announce;

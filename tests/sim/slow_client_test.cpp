@@ -362,7 +362,7 @@ TEST_CASE("a file that takes no more leaves a stalled client its shard's connect
   require_quiet(world);
 }
 
-TEST_CASE("a full spill file keeps nobody waiting, where what it does not take stays in memory, compressed") {
+TEST_CASE("a full spill file keeps no client waiting: what it does not take stays in memory, compressed") {
   FakeDisk disk;
   disk.room = 128 * limits::kib;
   SimWorldOptions options = slow_world();

@@ -206,7 +206,7 @@ void Swarm::note_unwritten(DocView reply, const std::vector<std::string>& ids) {
   }
 }
 
-// A write that nobody is told of; nothing may come back.
+// A write without an answer; nothing may come back.
 Task<void> Swarm::tell(Member& member) {
   const std::string id = fmt::format("{}-{}", member.index, member.next_id++);
   sent_.insert(id);
@@ -294,7 +294,7 @@ Task<void> Swarm::race(Member& member) {
       reply = other;
       continue;
     }
-    // Refused because the other has it: but if both are, nobody does.
+    // Refused because the other has it: but if both are, neither does.
     if (!setting_.lossy && setting_.memory_limit_bytes == 0 && reply && !is_ok(*reply) && other && !is_ok(*other)) {
       fail(fmt::format("both getMores of a race were refused: {}, {}", to_json(*reply), to_json(*other)));
     }

@@ -16,7 +16,7 @@ constexpr std::uint64_t seeds_default = 40;
 #else
 constexpr std::uint64_t seeds_default = 200;
 #endif
-// So many seeds run a second time, and must do the same.
+// One seed in this number runs a second time, and must do the same.
 constexpr std::uint64_t one_twice_in = 8;
 
 std::optional<std::uint64_t> from_environment(const char* name) {

@@ -1,4 +1,4 @@
-// Long work in turns: what others get done beside it. Time passes here when somebody looks at the clock.
+// Long work in turns: what others get done beside it. Time passes here with each look at the clock.
 #include <functional>
 
 #include "proxy/base/time_slice.h"
@@ -73,7 +73,7 @@ void check_turns(std::string_view command, std::size_t documents, int slices) {
               [&](DocView reply) { CHECK(batch_of(reply).size() == documents); });
 }
 
-// A write of so many operations, each of which `append` makes.
+// A write whose operations `append` makes.
 BsonDoc write_of(std::string_view name, std::string_view list, int operations,
                  const std::function<void(BsonWriter&, int)>& append) {
   BsonWriter out;
@@ -156,7 +156,7 @@ TEST_CASE("point finds pass a large request that is unpacked") {
 
 namespace {
 
-// Shards that agree to compress, each with so many documents.
+// Shards that agree to compress, each with `span` documents.
 SimWorldOptions compressing_shards(wire::Compressor compressor, int span) {
   SimShardOptions like;
   like.compressors = {compressor};

@@ -357,7 +357,7 @@ TEST_CASE("an ordered batch ends where a step-down ends a statement, an unordere
   CHECK(steps.first().stored("app.docs").size() == Steps::span + 1);
   CHECK(steps.world.shard(1).stored("app.docs").size() == Steps::span + (ordered ? 0 : 1));
   REQUIRE(reply.view()["writeErrors"].is_array());
-  // Of 11602 nobody knows how far the shard's part came.
+  // With 11602 it is unknown how far the shard's part came.
   const std::size_t errors = ordered ? (code == 11602 ? 2 : 1) : (code == 11602 ? 3 : 2);
   CHECK(reply.view()["writeErrors"].as_document().count() == errors);
   CHECK(n_of(reply) == (ordered ? 0 : 1) + (code == 11602 ? 0 : 1));

@@ -19,7 +19,7 @@ LINGER_S = 60
 
 
 class Messages:
-    """Where the messages of a stream begin. What is changed in the middle of one nobody can tell: it may be a payload."""
+    """Where the messages of a stream begin. A change in the middle of one may hit a payload, which no check finds."""
 
     def __init__(self):
         self._left, self._length = 0, b""

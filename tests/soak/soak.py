@@ -120,7 +120,7 @@ class Soak:
             time.sleep(0.5)
 
     def left_on_shards(self):
-        """What the shards hold that nobody will end, in words."""
+        """The leaks on the shards (cursors, transactions), in words."""
         return []
 
 

@@ -45,11 +45,11 @@ class ShardRole final : public SimRole {
   }
   void enter_critical_section(const std::string& ns) { critical_.insert(ns); }
   void leave_critical_section(const std::string& ns) { critical_.erase(ns); }
-  // So many times it looks at a lagging config server, and learns nothing.
+  // The next `times` it looks at a lagging config server, and learns nothing.
   void stay_behind(int times) { stays_behind_ = times; }
-  // So many versioned commands meet a lock that keeps it from looking: 343, from 5.0.
+  // The next `times` versioned commands meet a lock that keeps it from looking: 343, from 5.0.
   void hold_locks(int times) { locks_held_ = times; }
-  // So many reads at a snapshot are refused: 246.
+  // The next `times` reads at a snapshot are refused: 246.
   void lose_snapshots(int times) { snapshots_lost_ = times; }
   // A collection that is not sharded exists here, or no longer does.
   void create(const std::string& ns) { created_.insert(ns); }

@@ -79,8 +79,8 @@ class SimWorld {
   // Each of its connections is one that the process before has passed, in this state; `relayed`: that the process after
   // this one has.
   std::unique_ptr<SimClient> moved_client(BsonDoc state, std::size_t worker = 0, bool relayed = false);
-  // Each of its connections is this user's from the start, without a login: of "ann" and "mallory", who may read and
-  // write app. From the first such client on, nobody else may do anything.
+  // Each of its connections is this user's from the start, without a login: "ann" or "mallory", which may read and
+  // write app. From the first such client on, all others have no rights.
   std::unique_ptr<SimClient> client_of(std::string user, std::size_t worker = 0);
   void log_in(exec::Client& client, std::string_view user);
   // Through the port for load balancers, with these bytes before the client's own.

@@ -15,7 +15,7 @@ struct Sleeper final : MemoryQueue::Sleeper {
   std::atomic<int> woken{0};
 };
 
-TEST_CASE("memory that is given back wakes the first of each line, and nobody else") {
+TEST_CASE("memory that is given back wakes the first of each line only") {
   MemoryQueue queue("test");
   MemoryBudget memory("memory", 100), node("node", 0, &memory);
   memory.set_wakes({&queue});
@@ -50,7 +50,7 @@ TEST_CASE("a reserve that is given back wakes the first, too") {
   CHECK(sleeper.woken == 1);
 }
 
-TEST_CASE("who came first is first until he leaves") {
+TEST_CASE("the first in the line stays first until it leaves") {
   Sleeper sleeper;
   MemoryQueue queue("test");
   CHECK_FALSE(queue.somebody_waits());
@@ -77,7 +77,7 @@ TEST_CASE("a queue is full when as many wait as may") {
   const MemoryQueue::Place a(queue, sleeper);
   CHECK_FALSE(queue.full());
   std::optional<MemoryQueue::Place> b;
-  b.emplace(queue, sleeper, false);  // those that delay nobody count, too
+  b.emplace(queue, sleeper, false);  // those that delay no other count, too
   CHECK(queue.full());
   b.reset();
   CHECK_FALSE(queue.full());
@@ -109,7 +109,7 @@ TEST_CASE("many threads queue up and all get to the front") {
         Sleeper sleeper;
         const MemoryQueue::Place place(queue, sleeper);
         while (!place.first()) std::this_thread::yield();
-        auto taken = queue.large()->try_reserve(1);  // the first has it for himself
+        auto taken = queue.large()->try_reserve(1);  // the first has it alone
         if (taken) served.fetch_add(1);
       }
     });

@@ -203,7 +203,7 @@ TEST_CASE("the clock is the highest time heard, and not one of the far future", 
   CHECK(code_of(clock.take({.time = at(0x7fff'ffff, 0x8000'0000)}, TimeTrust::full, 0x7fff'ffff)) == 40484);
 }
 
-TEST_CASE("with the keys users get our signature, and whom servers trust gets zeros", "[auth]") {
+TEST_CASE("with the keys users get our signature, and trusted members get zeros", "[auth]") {
   LogicalClock clock;
   clock.use_keys(real_keys());
   CHECK(clock.hear({.time = told[0].time}, wall));

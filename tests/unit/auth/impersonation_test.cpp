@@ -27,7 +27,7 @@ TEST_CASE("a session's owner is the hash of its user's name", "[auth]") {
   CHECK(session_uid("$external", "CN=app") == digest(Hash::sha256, bytes_of("CN=app@$external")));
 }
 
-TEST_CASE("a request tells servers for whom it is, in the form of their version", "[auth]") {
+TEST_CASE("a request names its user to servers, in the form of their version", "[auth]") {
   for (const std::int32_t version : {8, 17, 20}) {
     CHECK(audit("admin", "ann", version) == json(R"({"$audit": {"$impersonatedUsers": [{"user": "ann", "db": "admin"}],
         "$impersonatedRoles": [{"role": "readWrite", "db": "app"}, {"role": "own", "db": "admin"}]}})"));

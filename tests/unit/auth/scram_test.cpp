@@ -88,7 +88,7 @@ TEST_CASE("a wrong password, or none's, fails alike", "[auth]") {
     CHECK(done.error().is(ErrorCode::authentication_failed));
     CHECK(done.error().message == "Authentication failed.");
   }
-  // Whoever could make the proof of a fake user would not get in either.
+  // Even a valid proof for a fake user does not log in.
   ScramClient client(c.hash, "user", Secret::make(c.password));
   const std::string client_first = client.first_message();
   ScramServer server(c.hash, *parse_client_first(client_first), credentials_of(c), false);

@@ -32,7 +32,7 @@ TEST_CASE("users are found by database and name", "[auth]") {
   CHECK(table.all().front()->id == "$external.CN=x,O=y");
 }
 
-TEST_CASE("who does not exist looks like others", "[auth]") {
+TEST_CASE("an unknown user looks like others", "[auth]") {
   const UserTable table(
       {user("ann", false, 6'000), user("bob", false, 6'000), user("eve", true, 7'000)});
   CHECK(table.offers("admin", "ann", Hash::sha256));
@@ -44,7 +44,7 @@ TEST_CASE("who does not exist looks like others", "[auth]") {
   CHECK(!fake.known);
   CHECK(fake.credentials.iterations == 6'000);
   CHECK(fake.credentials == table.credentials(Hash::sha256, "admin", "nobody").credentials);
-  // A start with the same users makes the same; nobody without a password of that kind has one.
+  // A start with the same users makes the same. A table without passwords of that kind makes none.
   const UserTable again(
       {user("eve", true, 7'000), user("ann", false, 6'000), user("bob", false, 6'000)});
   CHECK(fake.credentials == again.credentials(Hash::sha256, "admin", "nobody").credentials);
@@ -69,7 +69,7 @@ TEST_CASE("a directory says that it has changed", "[auth]") {
   CHECK(directory.table()->size() == 1);
 }
 
-TEST_CASE("who does not exist looks the same after users have changed", "[auth]") {
+TEST_CASE("an unknown user looks the same after users have changed", "[auth]") {
   UserDirectory directory;
   directory.configure({user("ann"), user("bob")});
   const auto salt = [&] { return directory.table()->credentials(Hash::sha256, "admin", "nobody").credentials.salt; };

@@ -145,7 +145,7 @@ TEST_CASE("the last warnings are kept, newest first, whatever else is logged") {
   CHECK(last[15].ends_with(" warning 25"));
 }
 
-TEST_CASE("a log is rotated by renaming its file, or by somebody else") {
+TEST_CASE("a log is rotated by renaming its file, or by another program") {
   Folder folder;
   log::Options options;
   options.path = folder.file();

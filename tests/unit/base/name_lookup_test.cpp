@@ -50,7 +50,7 @@ struct World {
   }
 };
 
-TEST_CASE("a name is looked up once for all who ask meanwhile", "[lookup]") {
+TEST_CASE("a name is looked up once for all requests that come meanwhile", "[lookup]") {
   World world;
   std::vector<Answer> answers(5);
   for (Answer& into : answers) world.start("shard.example", time_point_never, into);
@@ -68,7 +68,7 @@ TEST_CASE("a name is looked up once for all who ask meanwhile", "[lookup]") {
   CHECK(other->error().is(ErrorCode::host_not_found));
 }
 
-TEST_CASE("who looks up a name leaves at the deadline, and need not be there for the answer",
+TEST_CASE("a lookup is left at the deadline, and its answer may come later",
           "[lookup]") {
   auto held = std::make_shared<Held>();
   {

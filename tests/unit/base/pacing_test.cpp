@@ -72,7 +72,7 @@ TEST_CASE("connections within the machine are not paced, and others have the mac
   }
 }
 
-TEST_CASE("what somebody chose for a socket stays", "[tcp]") {
+TEST_CASE("a congestion control chosen for a socket stays", "[tcp]") {
   const FileDescriptor chosen(new_socket());
   constexpr std::string_view reno = "reno";
   REQUIRE(::setsockopt(chosen.get(), IPPROTO_TCP, TCP_CONGESTION, reno.data(), reno.size()) == 0);

@@ -19,7 +19,7 @@ Task<void> take_turn(Pump* pump, char name, std::string* order) {
 
 }  // namespace
 
-TEST_CASE("where nobody polls sockets, every turn is waited for", "[pump]") {
+TEST_CASE("without a poll of sockets, every turn is waited for", "[pump]") {
   Loop loop;
   Pump pump(loop);
   CHECK_FALSE(goes_on(pump));
@@ -53,7 +53,7 @@ TEST_CASE("what was found by the last poll, or posted, comes before the next pie
   CHECK(goes_on(pump));
 }
 
-TEST_CASE("nobody overtakes those who wait for their turn", "[pump]") {
+TEST_CASE("waiting turns are not overtaken", "[pump]") {
   Loop loop;
   Pump pump(loop);
   std::string order;

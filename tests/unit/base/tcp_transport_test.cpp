@@ -277,7 +277,7 @@ TEST_CASE("a set receive buffer grows for much out of what sockets may grow by, 
   CHECK(growth.own().usage().used_bytes == 0);
 }
 
-TEST_CASE("the grown receive buffer of a stream that nobody reads shrinks once it is full, and no byte is lost",
+TEST_CASE("the grown receive buffer of an unread stream shrinks once it is full, and no byte is lost",
           "[tcp]") {
   SocketGrowth growth(nullptr);
   growth.set_limits(12 << 20, 0);

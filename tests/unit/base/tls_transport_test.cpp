@@ -160,7 +160,7 @@ TEST_CASE("a certificate that has expired is not shown to anybody", "[tls]") {
   CHECK(sound->certificate()->subject == "CN=localhost");
 }
 
-TEST_CASE("a client checks who the server is", "[tls]") {
+TEST_CASE("a client checks the server's name and certificate", "[tls]") {
   TcpPair pair;
   Setting setting;
   SECTION("by another authority") {
@@ -192,7 +192,7 @@ TEST_CASE("a client checks who the server is", "[tls]") {
   }
 }
 
-TEST_CASE("a server with a CA file checks who the client is", "[tls]") {
+TEST_CASE("a server with a CA file checks the client's certificate", "[tls]") {
   TcpPair pair;
   Setting setting;
   setting.server.files.ca = certificates().ca();

@@ -251,7 +251,7 @@ TEST_CASE("every fault is reported, in the order of the file") {
   }
 }
 
-TEST_CASE("connection strings are checked by who knows them, and named with their line") {
+TEST_CASE("connection strings are checked by their parser, and named with their line") {
   const UriCheck check = [](const std::string& uri) -> Result<std::vector<std::string>> {
     if (uri.ends_with("9/")) return Error(ErrorCode::failed_to_parse, "bad port");
     return std::vector<std::string>{"no effect"};

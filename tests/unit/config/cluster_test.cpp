@@ -117,7 +117,7 @@ TEST_CASE("files_as_people_have_them_for_a_mongos_are_accepted_with_a_word_where
     Words warned;  // keys
   };
   const std::vector<File> files = {
-      // A package's example, with the server in the background and nobody logging in.
+      // A package's example, with the server in the background and without logins.
       {R"(
 systemLog: {destination: file, logAppend: true, path: /var/log/mongodb/mongos.log}
 processManagement: {fork: true, pidFilePath: /var/run/mongodb/mongos.pid, timeZoneInfo: /usr/share/zoneinfo}

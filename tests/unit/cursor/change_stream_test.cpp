@@ -183,7 +183,7 @@ TEST_CASE("an invalidating event is the stream's last one, in its order") {
   CHECK(shards.high_water() == digits(5, -1, true));
 }
 
-TEST_CASE("a shard whose cursor has ended holds nobody up") {
+TEST_CASE("a shard whose cursor has ended does not delay the others") {
   Shards shards(2);
   shards.reply(0, {event(digits(5, 1))}, digits(5, 1));
   shards.reply(1, {}, digits(2));

@@ -58,7 +58,7 @@ TEST_CASE("a cursor is found by its id and its namespace only") {
   CHECK(registry.kill(id, "app.other").outcome == CursorRegistry::KillOutcome::not_found);
 }
 
-TEST_CASE("who owns a cursor and its session is checked") {
+TEST_CASE("the owner of a cursor and its session are checked") {
   CursorRegistry registry;
   auto owned = make("app.users", "L1");
   owned->owner = "ann";
@@ -296,7 +296,7 @@ TEST_CASE("the cursors that a connection used last end with it") {
   CHECK(registry.check_in(std::move(taken.value()), 0));
   CHECK(registry.counts().open_total == 1);
   CHECK(registry.counts().orphaned == 2);
-  // What is being fetched for it, too, whoever opened the cursor.
+  // Also a fetch in progress, of a cursor that another client opened.
   const auto opened = registry.insert(make(), 0);
   auto fetching = registry.check_out(opened, "app.users", caller());
   REQUIRE(fetching.has_value());

@@ -98,7 +98,7 @@ void get_more_again_and_again(CursorRegistry& registry, std::int64_t id, Totals&
     }
     CursorPtr cursor = *std::move(taken);
     ++totals.taken;
-    // What the others did to it is all there: nobody has it with us.
+    // All that the others did to it is there: no other thread has it now.
     if (cursor->batches_returned < seen || cursor->id != id) ++totals.wrong;
     seen = cursor->batches_returned;
     if (registry.check_in(std::move(cursor), 0)) {
@@ -108,8 +108,8 @@ void get_more_again_and_again(CursorRegistry& registry, std::int64_t id, Totals&
   }
 }
 
-// Three threads fight for a cursor, in so many rounds. Returns how often one waited for another: a few rounds on a busy
-// machine may pass without.
+// Three threads fight for a cursor. Returns how often one waited for another: a few rounds on a busy machine may pass
+// without.
 int fight(int rounds) {
   CursorRegistry registry;
   Totals totals;

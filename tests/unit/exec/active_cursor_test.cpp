@@ -103,7 +103,7 @@ TEST_CASE("a cursor counts once as one of more than one batch") {
   CHECK(cursor.put_back());
 }
 
-TEST_CASE("a cursor that nobody gave back ends in the registry and on its shard") {
+TEST_CASE("a cursor that was not given back ends in the registry and on its shard") {
   World world;
   { const ActiveCursor cursor = world.known(true); }
   CHECK(world.counts().open_total == 0);

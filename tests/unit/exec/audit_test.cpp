@@ -66,7 +66,7 @@ void run(AuditLog& audit, const Client& client, const BsonDoc& command, std::int
   audit.done(client, *spec, request, result);
 }
 
-TEST_CASE("a login's line names who, from where, and what came of it", "[audit]") {
+TEST_CASE("a login's line names the user, the address and the result", "[audit]") {
   Lines lines;
   AuditLog audit(lines.options());
   Client client;

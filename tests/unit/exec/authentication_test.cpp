@@ -89,7 +89,7 @@ struct Fixture {
   }
 };
 
-TEST_CASE("nobody may do anything before logging in") {
+TEST_CASE("only harmless commands are allowed before logging in") {
   Fixture f;
   CHECK(f.code_of("{'find': 'c', '$db': 'app'}") == 13);
   CHECK(f.code_of("{'insert': 'c', 'documents': [{}], '$db': 'app'}") == 13);
@@ -223,7 +223,7 @@ TEST_CASE("secrets stay out of messages") {
   CHECK(!is_sensitive("find"));
 }
 
-TEST_CASE("a pipeline in a document sequence, where nobody looks, is refused") {
+TEST_CASE("a pipeline in a document sequence, which no check reads, is refused") {
   Fixture f;
   f.use({user("ann", {"dbAdmin", "app"})});
   CHECK(f.log_in("ann", "pencil") == 0);

@@ -289,7 +289,7 @@ TEST_CASE("cluster: a shard keeps the session that is started") {
   CHECK(told["refreshSessions"].as_document().first().as_document()["id"] == id);
 }
 
-TEST_CASE("cluster: a database that nobody has made has statistics, of nothing") {
+TEST_CASE("cluster: a database that does not exist has statistics, of nothing") {
   FakeCluster cluster(8);
   cluster.says["dbStats"] = "{'db': 'nowhere', 'collections': 0, 'objects': 0, 'ok': 1.0}";
   const BsonDoc reply = cluster.run("{'dbStats': 1, '$db': 'nowhere'}");
@@ -402,12 +402,12 @@ TEST_CASE("cluster: a change of users is known before its answer goes out") {
   cluster.says["usersInfo"] = "{'users': [], 'ok': 1.0}";
   CHECK(cluster.run("{'dropUser': 'joe', '$db': 'app'}").view()["ok"].truthy());
   CHECK_FALSE(joe());
-  // Whoever only looks has nothing read.
+  // A command that only reads does not refresh the users.
   cluster.run("{'usersInfo': 1, '$db': 'app'}");
   CHECK(asked() == Names{"usersInfo"});
 }
 
-TEST_CASE("cluster: who manages users needs the actions on their databases") {
+TEST_CASE("cluster: managing users needs the actions on their databases") {
   std::vector<auth::RoleGrant> roles{{"readWrite", "app"}};
   const auto may = [&](std::string_view json) {
     const auth::User user(auth::UserSpec{"joe", "app", roles, {}, {}});

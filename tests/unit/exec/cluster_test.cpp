@@ -799,7 +799,7 @@ TEST_CASE("a chunk on a shard that is new has the list of shards read again") {
   CHECK(cluster.sent_to(3, "find").size() == 1);
 }
 
-TEST_CASE("a chunk on a shard that nobody knows is an error that names it") {
+TEST_CASE("a chunk on an unknown shard is an error that names it") {
   FakeCluster cluster;
   cluster.shard_collection("app.c", 10, "sh1", "gone", 3);
   const BsonDoc reply = cluster.run("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}");
@@ -975,7 +975,7 @@ TEST_CASE("clients and shards of a cluster are told its time") {
   CHECK(cluster.sent_to(1, "find").at(0).view()["$clusterTime"].exists());
 }
 
-TEST_CASE("servers of a cluster are told for whom the router asks, with all roles that the user has") {
+TEST_CASE("servers of a cluster are told the client's user, with all its roles") {
   const std::int32_t wire = GENERATE(8, 17, 21);
   FakeCluster cluster(wire);
   cluster.run("{'find': 'u', '$db': 'app'}");
@@ -1533,7 +1533,7 @@ TEST_CASE("a database that others have made again elsewhere is noticed when the 
                                   "'lastMod': 1}}");
   cluster.forget_sent();
   cluster.run("{'find': 'u', '$db': 'app'}");
-  CHECK(cluster.sent_to(1, "find").size() == 1);  // nobody has said anything
+  CHECK(cluster.sent_to(1, "find").size() == 1);  // no server has told of it
   test::advance_time(std::chrono::seconds(40));
   cluster.tick();
   cluster.forget_sent();

@@ -31,7 +31,7 @@ void check_all(const auth::Privileges& privileges, bool expected,
   }
 }
 
-TEST_CASE("a stage that is not known here is for nobody, wherever it stands") {
+TEST_CASE("an unknown stage is refused to every user, wherever it stands") {
   const auth::Privileges all = grants({{"root", "admin"}, {"readWrite", "app"}});
   check_all(
       all, false,
@@ -175,7 +175,7 @@ TEST_CASE("changes of a whole database need a right on it") {
   CHECK_FALSE(may(grants({{"read", "admin"}}), everything));
 }
 
-TEST_CASE("sessions are listed for who may see everybody's") {
+TEST_CASE("a user may list all sessions only with the right to see all users'") {
   for (const char* command :
        {"{'aggregate': 1, 'pipeline': [{'$listLocalSessions': {'allUsers': true}}], 'cursor': {}, '$db': 'admin'}",
         "{'aggregate': 1, 'pipeline': [{'$listLocalSessions': {'users': []}}], 'cursor': {}, '$db': 'admin'}",
@@ -254,7 +254,7 @@ TEST_CASE("operations of everybody are a monitor's to see") {
   CHECK(!may(grants({{"dbAdmin", "app"}}), "{'profile': 0, 'slowms': 5, '$db': 'app'}"));
 }
 
-TEST_CASE("an update may insert only if who sends it may") {
+TEST_CASE("an upsert needs the right to insert") {
   // There is no role that updates and does not insert: privileges are put together by hand.
   struct Case {
     const char* command;
@@ -268,7 +268,7 @@ TEST_CASE("an update may insert only if who sends it may") {
   }
 }
 
-TEST_CASE("views show no more than who makes them may see") {
+TEST_CASE("a view shows no more than its maker may see") {
   const auto admin = grants({{"dbAdmin", "app"}});
   const auto both = grants({{"dbAdmin", "app"}, {"read", "app"}});
   CHECK(may(admin, "{'create': 'c', '$db': 'app'}"));

@@ -53,7 +53,7 @@ TEST_CASE("connections are counted, refused beyond the limit, and let in when on
   CHECK(limits.usage(LimitKey::address).tracked == 1);
 }
 
-TEST_CASE("what nobody uses is forgotten", "[limits]") {
+TEST_CASE("unused entries are forgotten", "[limits]") {
   Limits limits;
   for (int i = 0; i < 1'000; ++i) {
     ClientLimits client;
@@ -150,7 +150,7 @@ TEST_CASE("overrides go before, and the longest range counts", "[limits]") {
   CHECK(admitted(plain) == 5);
 }
 
-TEST_CASE("a reload holds for who is there already", "[limits]") {
+TEST_CASE("a reload also holds for present clients", "[limits]") {
   Limits limits;
   ClientLimits a, b;
   a.enter(limits, LimitKey::user, "admin.shop");
@@ -191,7 +191,7 @@ TEST_CASE("cursors are counted until they are gone, though their connection is",
   CHECK(limits.usage(LimitKey::address).tracked == 0);
 }
 
-TEST_CASE("who holds as many bytes as he may opens no cursor until he has read some", "[limits]") {
+TEST_CASE("a client at its limit of bytes opens no cursor until it has read some", "[limits]") {
   Limits limits;
   limits.configure(per_address({.buffered_bytes = 100'000}));
   CHECK(limits.looks_at_bytes());

@@ -1,4 +1,4 @@
-// The live document: what it counts, whom it names, and that nobody can make it large.
+// The live document: what it counts, which clients it names, and that no client can make it large.
 #include "proxy/exec/admin/live_status.h"
 #include "proxy/base/log.h"
 #include "proxy/exec/commands/slow_log.h"
@@ -92,7 +92,7 @@ TEST_CASE("times inside meet the times of the shards in a map", "[live]") {
   CHECK(status.view().find_path("inside.point.count").to_int64() == 2);
 }
 
-TEST_CASE("who does what is told with details alone", "[live]") {
+TEST_CASE("clients and their commands are told with details alone", "[live]") {
   Watched watched;
   const test::FakeRequest find("{'find': 'people', 'filter': {'a': 'secret'}, '$db': 'town'}");
   Client older, younger, idle;

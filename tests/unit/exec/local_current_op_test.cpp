@@ -369,7 +369,7 @@ TEST_CASE("local sessions are those of open connections, each once, of the users
   CHECK(listed(clients[0], "{'users': ['ann']}") == "!14");
   CHECK(listed(clients[0], "{'allUsers': true, 'users': [{'user': 'ann', 'db': 'admin'}]}") == "!12");
   CHECK(listed(clients[0], "{'some': 1}") == "!40415");
-  // Whoever logs in on the connection next does not see them.
+  // The next user of the connection does not see them.
   clients[2].user = "admin.bob";
   clients[2].presence.set_user("admin.bob");
   CHECK(listed(clients[2], "{}").empty());

@@ -124,7 +124,7 @@ TEST_CASE("the only shard's time is passed between it and the clients; several s
   const auto told_to_shard = [&] { return router.shards.sent.at(0).command.view()["$clusterTime"]; };
 
   const BsonDoc first = count("");
-  CHECK_FALSE(told_to_shard().exists());  // nobody has said one yet
+  CHECK_FALSE(told_to_shard().exists());  // no shard has told one yet
   CHECK(first.view()["operationTime"].exists() == one);
   CHECK(first.view()["$clusterTime"].exists() == one);
   const std::string after = ", 'readConcern': {'afterClusterTime': " + timestamp(7) + "}";

@@ -22,7 +22,7 @@ TEST_CASE("a session is its first user's, for as long as it is used") {
   CHECK(owners.is_of(id(1), "admin.ann"));
   CHECK(owners.claim(id(1), "admin.bob", start + 60min) == Claim::own);
   CHECK(owners.claim(id(1), "admin.ann", start + 61min) == Claim::another_users);
-  owners.release(id(1), "admin.ann");  // not his
+  owners.release(id(1), "admin.ann");  // not ann's
   CHECK(owners.is_of(id(1), "admin.bob"));
   owners.release(id(1), "admin.bob");
   CHECK(owners.claim(id(1), "admin.ann", start + 61min) == Claim::own);
@@ -41,7 +41,7 @@ TEST_CASE("there are no more than fit: the oldest of the largest holder goes") {
   CHECK(!owners.is_of(id(0), "u"));
 }
 
-TEST_CASE("who fills the table takes nothing from others, and keeps nobody out") {
+TEST_CASE("a user that fills the table takes nothing from others, and keeps no user out") {
   SessionOwners owners(16 * 8);
   const TimePoint start = Clock::now();
   for (std::uint64_t n = 0; n < 16; ++n) REQUIRE(owners.claim(id(n), "ann", start) == Claim::own);
@@ -64,7 +64,7 @@ TEST_CASE("a share holds for ids that were chosen to meet, too") {
   CHECK(owners.of("mallory", 1'000).size() == 7);
 }
 
-TEST_CASE("what is used stays, and expired sessions go first, whoever's they are") {
+TEST_CASE("used sessions stay, and expired ones go first, of any user") {
   SessionOwners owners(16 * 4);
   const TimePoint start = Clock::now();
   const auto met = [](std::uint64_t n) { return SessionId{n, 0}; };

@@ -133,7 +133,7 @@ TEST_CASE("a command brings its traceparent in one of several forms") {
   }
 }
 
-TEST_CASE("$traceCtx says who asks, goes before the comment, and does not reach shards") {
+TEST_CASE("$traceCtx names the parent span, goes before the comment, and does not reach shards") {
   const std::string context = fmt::format("'$traceCtx': {{'traceparent': '{}', 'tracestate': 'a=b'}}", parent);
   const std::string other = "00-11111111111111111111111111111111-2222222222222222-01";
   Traced router;
@@ -174,7 +174,7 @@ TEST_CASE("a traced command tells names, times, sizes and its calls") {
   CHECK(traced.spans() == 3);
 }
 
-TEST_CASE("commands without a collection name none, and nobody's name stands in its place") {
+TEST_CASE("commands without a collection name none, and no user's name stands in its place") {
   const std::tuple<std::string, std::string, std::string> commands[] = {
       {"'ping': 1", "db", ""},
       {"'dropUser': 'ann'", "db", ""},

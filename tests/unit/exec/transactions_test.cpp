@@ -117,7 +117,7 @@ TEST_CASE("transactions that have ended give way to new ones", "[transactions]")
   CHECK(shown(table.statement("open", 1, false, s0, false, now)) == "ok");
 }
 
-TEST_CASE("who has many transactions open keeps nobody else from his, and none of them ends for another",
+TEST_CASE("a user with many open transactions keeps no other user from its own, and none ends for another",
           "[transactions]") {
   constexpr std::size_t capacity = 16 * 64;
   TransactionTable table(capacity);
@@ -144,7 +144,7 @@ TEST_CASE("who has many transactions open keeps nobody else from his, and none o
     open += table.find("mallory" + std::to_string(i), 1).has_value();
     if (i == 9'999) CHECK(open == most);
   }
-  // Who ends his own has room again: his ended ones go, nobody else's do.
+  // A user that ends one has room again: its ended ones go, no other user's do.
   REQUIRE(table.commit("ann0", 1, start)->has_value());
   for (int i = 0; i < 10'000; ++i) {
     if (table.find("mallory" + std::to_string(i), 1))
@@ -201,7 +201,7 @@ TEST_CASE("a shard begins with its first command, and the first of all coordinat
   CHECK(shown_contact(2) == "first ");
 }
 
-TEST_CASE("a transaction is committed by who has written", "[transactions]") {
+TEST_CASE("a transaction is committed by the shard that has written", "[transactions]") {
   const auto plan_of = [](std::string_view parts_by_shard, bool one_writer_last) {
     Participants parts;
     parts.begin_statement();
@@ -231,7 +231,7 @@ TEST_CASE("a transaction is committed by who has written", "[transactions]") {
   CHECK(several.first == catalog::ShardSet{0, 1, 2});
 }
 
-TEST_CASE("who has written stays a writer, and the first of them knows the outcome", "[transactions]") {
+TEST_CASE("a shard that has written stays a writer, and the first of them knows the outcome", "[transactions]") {
   Participants parts;
   parts.begin_statement();
   parts.contact(0);
@@ -244,7 +244,7 @@ TEST_CASE("who has written stays a writer, and the first of them knows the outco
   parts.note_answer(0, false);
   CHECK(parts.recovery_shard() == catalog::ShardIndex{1});
   CHECK(parts.plan_commit(true).type == Type::two_phase);
-  parts.note_answer(5, false);  // nobody has asked it
+  parts.note_answer(5, false);  // it was not asked
   CHECK(parts.size() == 2);
   parts.add(2, true);  // a shard has brought it in
   CHECK(parts.shards() == catalog::ShardSet{0, 1, 2});

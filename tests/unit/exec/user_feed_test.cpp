@@ -180,7 +180,7 @@ TEST_CASE("users of a cluster are read again when its servers say that they have
   CHECK_FALSE(read());
   CHECK(config.asked.size() == 3);
   CHECK_FALSE(worker.shared.users.table()->find("app", "user1")->privileges.allows(auth::Action::find, "app", "x"));
-  // Who may not ask for the generation reads them each time.
+  // Without the right to ask for the generation the router reads them each time.
   config.tells_generation = false;
   CHECK_FALSE(read());
   CHECK(config.asked.size() == 3);

@@ -177,7 +177,7 @@ TEST_CASE("the largest batch passes where there is little memory", "[write]") {
   }
 }
 
-TEST_CASE("transaction numbers are refused where nobody keeps them", "[write]") {
+TEST_CASE("transaction numbers are refused where a shard keeps none", "[write]") {
   Router router(split_at("{'a': 1}", {"{'a': 10}"}), false);
   router.shards.answer = count_all;
   for (const char* command :

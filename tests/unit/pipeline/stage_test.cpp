@@ -401,7 +401,7 @@ TEST_CASE("blocking stages are bounded by their limit and by the budget") {
         0);
 }
 
-TEST_CASE("output that nobody takes is bounded, too") {
+TEST_CASE("output that is not taken is bounded, too") {
   CHECK(push_many(R"([{"$match": {}}])", 1024 * 1024, 0).code == 292);
 }
 

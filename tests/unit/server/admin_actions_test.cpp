@@ -1,4 +1,4 @@
-// What the page of the admin port does, and for whom: commands on a worker, as a user who has logged in.
+// The actions of the admin port's page: commands on a worker, as a user that has logged in.
 #include "proxy/server/admin_actions.h"
 
 #include <fmt/format.h>
@@ -235,7 +235,7 @@ TEST_CASE("an action needs the cookie, the token, and the page of this port", "[
   CHECK(running.told_to_end());
 }
 
-TEST_CASE("nobody acts where nobody logs in", "[admin]") {
+TEST_CASE("without authorization there are no actions", "[admin]") {
   Desk desk;
   Running running(desk);
   desk.worker.shared.authorization = false;
@@ -260,7 +260,7 @@ TEST_CASE("a user who is removed, or loses the role, loses access with the next 
   CHECK_FALSE(running.told_to_end());
 }
 
-TEST_CASE("without memory for sessions nobody logs in", "[admin]") {
+TEST_CASE("without memory for sessions a login fails", "[admin]") {
   Desk desk;
   desk.worker.shared.memory.admin.set_limit(AdminSessions::memory_bytes - 1);
   CHECK(desk.log_in("ops").status == 503);

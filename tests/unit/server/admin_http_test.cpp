@@ -118,7 +118,7 @@ TEST_CASE("a_body_has_a_largest_size", "[admin]") {
 TEST_CASE("a_browser_says_whose_page_asks", "[admin]") {
   HttpRequest request;
   request.host = "localhost:9216";
-  CHECK_FALSE(is_of_own_page(request));  // nobody says so
+  CHECK_FALSE(is_of_own_page(request));  // no header says so
   const auto own = [&request](std::string origin, std::string site) {
     request.origin = std::move(origin);
     request.site = std::move(site);

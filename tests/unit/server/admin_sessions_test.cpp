@@ -10,7 +10,7 @@ namespace {
 
 using Access = AdminSessions::Access;
 
-TEST_CASE("a session is for those who have both of its keys", "[admin]") {
+TEST_CASE("a session needs both of its keys", "[admin]") {
   AdminSessions sessions;
   const TimePoint now{};
   const auto keys = sessions.begin({"admin", "ops"}, now);
@@ -43,7 +43,7 @@ TEST_CASE("a session ends after fifteen minutes without use", "[admin]") {
     now += AdminSessions::idle_max - std::chrono::seconds(1);
     CHECK(sessions.use(keys.cookie, keys.token, now).access == Access::granted);
   }
-  // Who has not both keys does not keep it alive.
+  // One key alone does not keep it alive.
   now += AdminSessions::idle_max - std::chrono::seconds(1);
   CHECK(sessions.use(keys.cookie, "", now).access == Access::wrong_token);
   now += std::chrono::seconds(1);

@@ -1,4 +1,4 @@
-// The audit log's file: its mode, its rotation, and a disk that is stuck (a pipe that nobody reads).
+// The audit log's file: its mode, its rotation, and a disk that is stuck (a pipe without a reader).
 #include "proxy/server/audit_sink.h"
 
 #include <catch2/catch.hpp>
@@ -92,7 +92,7 @@ TEST_CASE("it goes on in a new file, renamed by itself or by others", "[audit]")
   CHECK(sink.failed() == 0);
 }
 
-TEST_CASE("a disk that is stuck keeps nobody waiting, and no more than so much waits", "[audit]") {
+TEST_CASE("a disk that is stuck keeps no client waiting, and the waiting lines have a limit", "[audit]") {
   Folder folder;
   const std::string path = folder.file("pipe");
   REQUIRE(::mkfifo(path.c_str(), 0600) == 0);

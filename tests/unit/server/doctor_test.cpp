@@ -233,7 +233,7 @@ TEST_CASE("a key file's remedy is another than a password's", "[doctor]") {
   CHECK(says(told(judge_place(at, {refused}), Severity::error), "openssl x509"));
 }
 
-TEST_CASE("one who speaks TLS is told from one who speaks plain text", "[doctor]") {
+TEST_CASE("a server with TLS is told from one with plain text", "[doctor]") {
   HostReport plain = failed("a", DoctorStep::tls, Error(ErrorCode::host_unreachable, "wrong version number"));
   plain.speaks_plain = true;
   CHECK(says(told(judge_place(place(), {plain}), Severity::error), "leave tls=true out"));

@@ -16,7 +16,7 @@
 namespace spillway::server {
 namespace {
 
-// A router that is full: its listener closes whoever comes.
+// A router that is full: its listener closes every new connection.
 struct Full {
   explicit Full(bool with_admin) {
     shared.memory.admin.set_limit(admin_memory_bytes(1));
@@ -76,7 +76,7 @@ TEST_CASE("where there is an admin port, it says whether a full router is alive"
   CHECK(ask_health(full.net).has_value());
 }
 
-// It closes what it does not understand: somebody else, or a router that wants TLS.
+// It closes what it does not understand: another server, or a router that wants TLS.
 TEST_CASE("one that hangs up on a hello is not serving", "[health]") {
   const FileDescriptor door(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
@@ -101,7 +101,7 @@ TEST_CASE("one that hangs up on a hello is not serving", "[health]") {
 
 TEST_CASE("a certificate is shown where one is needed, and no other time", "[health]") {
   NetConfig net;
-  net.port = 1;  // nobody is there: what is told is which step failed
+  net.port = 1;  // nothing listens there: the message names the step that failed
   net.tls.mode = TlsMode::require;
   net.tls.certificate_key_file = "$CREDENTIALS_DIRECTORY/none.pem";
   net.tls.ca_file = "ca.pem";

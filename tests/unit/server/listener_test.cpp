@@ -40,7 +40,7 @@ TEST_CASE("a client is promised no more than its receive buffer holds, from the 
 struct Door {
   explicit Door(const ListenerOptions& options) : listener(loop, shared, options) { listener.start({&worker}); }
   ~Door() { listener.stop(); }
-  // Until each of so many clients has been let in or refused.
+  // Until each of `clients` has been let in or refused.
   void come(std::int64_t clients) {
     for (std::int64_t i = 0; i < clients; ++i) {
       sockets.emplace_back(loop.io().get_executor()).connect({asio::ip::address_v4::loopback(), listener.port()});

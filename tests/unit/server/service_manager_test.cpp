@@ -61,7 +61,7 @@ TEST_CASE("the service manager is told what sd_notify would tell") {
   CHECK(manager.next().empty());
 }
 
-TEST_CASE("nobody is told where there is no service manager, or not this process's") {
+TEST_CASE("no message is sent without a service manager of this process") {
   ServiceManager::from_environment().ready("Listening");
   const Manager manager;
   ::setenv("WATCHDOG_USEC", "2000000", 1);

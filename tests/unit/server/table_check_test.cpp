@@ -73,7 +73,7 @@ bool says(const Result<void>& result, const char* text) {
 
 }  // namespace
 
-TEST_CASE("a collection may be added while nobody holds documents of it") {
+TEST_CASE("a collection may be added while no shard holds documents of it") {
   Shards shards;
   shards.documents[{1, "app.new"}].push_back(doc("{'_id': 1}"));  // not where app lives: not asked
   CHECK(reload(shards, table(""), table(hashed)).has_value());
@@ -87,7 +87,7 @@ TEST_CASE("a collection may be added while nobody holds documents of it") {
   CHECK(full.writes == 0);
 }
 
-TEST_CASE("a collection may be left out when it is empty where nobody would look") {
+TEST_CASE("a collection may be left out when it is empty on all shards but the primary") {
   Shards shards;
   shards.documents[{0, "app.new"}].push_back(doc("{'_id': 1}"));  // the primary's stay in sight
   CHECK(reload(shards, table(hashed), table("")).has_value());
@@ -133,7 +133,7 @@ TEST_CASE("a database's primary may change while it has no unsharded collections
              "app.plain has documents on shard s0"));
 }
 
-TEST_CASE("the default primary may change while nobody holds documents of what no table names") {
+TEST_CASE("the default primary may change while no shard holds documents of what no table names") {
   const std::string moved = table(hashed) + "  defaultPrimary: s1\n";
   Shards shards;
   shards.documents[{0, "app.new"}].push_back(doc("{'_id': 1}"));  // sharded: it does not move
@@ -154,7 +154,7 @@ TEST_CASE("the default primary may change while nobody holds documents of what n
   CHECK(reload(shards, table(hashed), named).has_value());
 }
 
-TEST_CASE("a default key may come and go while nobody holds documents out of its sight, and may not change") {
+TEST_CASE("a default key may come and go while no shard holds documents out of its sight, and may not change") {
   const std::string by_id = table(hashed) + "  defaultShardKey: {_id: hashed}\n";
   Shards shards;
   shards.documents[{0, "app.new"}].push_back(doc("{'_id': 1}"));

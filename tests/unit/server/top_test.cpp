@@ -51,7 +51,7 @@ TEST_CASE("rates are those between two looks", "[top]") {
   }
   CHECK(picture.find("s0                         250    1.0 ms") != std::string::npos);
   CHECK(picture.find("point                      250     10 us") != std::string::npos);
-  CHECK(picture.find("\nspill") == std::string::npos);  // nobody ever used it
+  CHECK(picture.find("\nspill") == std::string::npos);  // it was never used
   // Since the start, if there was no look before, or it was at another process.
   const std::string first = draw_top(now.view(), nullptr, {.rows = 100, .columns = 500});
   CHECK(first.find("query 15 ") != std::string::npos);

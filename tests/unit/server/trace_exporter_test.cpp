@@ -41,7 +41,7 @@ class Collector {
     thread_.join();
   }
   HttpEndpoint endpoint() const { return {false, "127.0.0.1", port_, "/v1/traces"}; }
-  // The requests, once there are so many.
+  // The requests, once there are `count`.
   std::vector<std::string> wait_for(std::size_t count) {
     std::unique_lock lock(mutex_);
     REQUIRE(came_.wait_for(lock, 20s, [&] { return requests_.size() >= count; }));

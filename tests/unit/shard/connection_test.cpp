@@ -43,7 +43,7 @@ struct Line {
   }
   ~Line() {
     connection->fail(Error(ErrorCode::host_unreachable, "the test has ended"));
-    loop.poll_until_idle();  // whoever still waits on it is told
+    loop.poll_until_idle();  // requests that still wait on it are told
     connection.reset();
     run_for(loop, 1min);
   }
@@ -254,7 +254,7 @@ TEST_CASE("a deadline closes the connection") {
   CHECK_FALSE(line.connection->clean());
 }
 
-TEST_CASE("fail() tells whoever waits") {
+TEST_CASE("fail() tells all requests that wait") {
   Line line;
   line.server.delay = 5s;
   line.loop.spawn(talk(line.connection.get(), json(R"({"ping": 1})"), &line.budget, false,

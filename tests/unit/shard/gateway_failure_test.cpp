@@ -195,7 +195,7 @@ TEST_CASE("a turn to connect is waited for while others have theirs") {
       [&] { return std::all_of(calls.begin(), calls.end(), [](const auto& call) { return call->ok(); }); }, 2min));
 }
 
-TEST_CASE("a machine that vanishes fails those who wait for a turn to connect within the connect timeout") {
+TEST_CASE("a machine that vanishes fails requests that wait for a turn to connect within the connect timeout") {
   FaultOptions slow;
   slow.latency_min = slow.latency_max = 300ms;
   Standalone world({}, slow);
@@ -294,7 +294,7 @@ TEST_CASE("the primary dies: reads go on when another one is elected") {
   CHECK(read->ok());
 }
 
-TEST_CASE("no new primary, after one that may have executed the command: that nobody answers is no refusal") {
+TEST_CASE("no new primary, after one that may have executed the command: a missing answer is no refusal") {
   ReplicaSet world;
   world.a.delay = 10ms;
   auto retryable = world.start(ping, with_retry(RetryPolicy::idempotent));

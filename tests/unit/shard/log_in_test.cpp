@@ -115,7 +115,7 @@ TEST_CASE("a connection string's user logs in") {
   }
 }
 
-TEST_CASE("security.shards logs in where the string names nobody") {
+TEST_CASE("security.shards logs in where the string names no user") {
   Door door;
   Guarded guarded(door);
   GatewayOptions options;

@@ -285,7 +285,7 @@ TEST_CASE("dropping a pool closes what is idle at once and the rest when it come
   CHECK(bench.pool->quiet());
 }
 
-TEST_CASE("a host that refuses fails those who wait") {
+TEST_CASE("a host that refuses fails the requests that wait") {
   Bench bench({.min = 0, .max = 10, .connecting_max = 2});
   bench.server.kill();
   auto first = bench.ask();
@@ -309,7 +309,7 @@ TEST_CASE("a stopped pool refuses, and becomes quiet when the last lease ends") 
   CHECK(bench.pool->idle() == 0);
 }
 
-TEST_CASE("a request that is interrupted leaves the line, and passes nobody's connection by") {
+TEST_CASE("a request that is interrupted leaves the line, and the next one gets its connection") {
   Bench bench({.min = 0, .max = 1, .connecting_max = 1});
   auto holder = bench.ask();
   REQUIRE(holder->ok());
@@ -343,7 +343,7 @@ TEST_CASE("a request that is interrupted when it has been served is served all t
   CHECK(bench.pool->waiting() == 0);
 }
 
-TEST_CASE("an attempt to connect that takes too long fails nobody while others succeed") {
+TEST_CASE("an attempt to connect that takes too long fails no request while others succeed") {
   Bench bench({.min = 0, .max = 10, .connecting_max = 2});
   // The first hello hangs; the host answers the others.
   bench.network.set_byte_fault("a", 1, {.kind = ByteFault::Kind::split, .at_bytes = 1, .pause = 20s});

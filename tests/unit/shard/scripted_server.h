@@ -34,7 +34,7 @@ class ScriptedServer {
   std::function<BsonDoc(DocView command)> answer;
   Duration delay{};                                                // before such a reply
   std::function<void(std::vector<std::uint8_t>& message)> mangle;  // such a reply, encoded
-  std::size_t cut_after = 0;  // > 0: the connection is reset after so many bytes of such a reply
+  std::size_t cut_after = 0;  // > 0: the connection is reset after these bytes of such a reply
 
   void kill() { network_.kill(host_, port_); }
   void restart();

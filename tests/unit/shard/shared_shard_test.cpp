@@ -177,7 +177,7 @@ TEST_CASE("a cursor's host that only another worker has heard of is found") {
   workers.run(10ms);
   REQUIRE(call->ok());
   CHECK((*call->result)->host == HostAddress{"c", 3});
-  // One that nobody has heard of is none.
+  // An unknown host is none.
   CHECK(workers.call(1, on({"d", 4}))->code() == 6);
 }
 
@@ -281,7 +281,7 @@ TEST_CASE("workers on threads of their own share what they know") {
       }
     });
   }
-  // Time passes when nobody has anything to do.
+  // Time passes when no worker has anything to do.
   const auto all_done = [&] {
     return std::all_of(done.begin(), done.end(), [](const auto& n) { return n == rounds; });
   };
