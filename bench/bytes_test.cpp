@@ -138,6 +138,6 @@ TEST_CASE("requests are read with their sequences, and cut ones are refused", "[
   }
   message[header_bytes] = 2;  // moreToCome
   REQUIRE_FALSE(read_request(message)->wants_reply);
-  message[header_bytes] = 4;  // a required bit that nobody knows
+  message[header_bytes] = 4;  // an unknown required bit
   REQUIRE_FALSE(read_request(message));
 }

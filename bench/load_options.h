@@ -46,7 +46,7 @@ struct LoadOptions {
   double hold_s = 0;  // each scan waits so long after its first batch, its cursor open
   CheckDepth check = CheckDepth::full;
   bool sort_scans = false;  // of mixed, as those of `sorted` are
-  double series_s = 0;      // points are also reported for each stretch of so many seconds; 0: not
+  double series_s = 0;      // points are also reported for each stretch of this length; 0: not
   bool sessions = false;    // send an lsid, as drivers do
   std::uint64_t seed = 1;
   bool json = false;

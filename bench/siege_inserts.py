@@ -1,7 +1,7 @@
 """A thousand clients with one large insert each, on one thread; some of them stop half way.
 
-They share one message, so that a client costs its socket alone. Whoever is refused, by an answer or
-by a closed connection, tries again after a growing random pause, as drivers do under back-pressure.
+They share one message, so that a client costs its socket alone. A refused client (by an answer or
+a closed connection) tries again after a growing random pause, as drivers do under back-pressure.
 """
 
 import random

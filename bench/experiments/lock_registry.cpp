@@ -45,7 +45,7 @@ class RegistryTable final : public Table {
         give_back(std::move(cursor));
         return false;
       }
-      // -1: somebody else is putting one there.
+      // -1: another thread is putting one there.
       if (id < 0 || !ids_[key].compare_exchange_strong(id, -1)) {
         std::this_thread::yield();
         continue;

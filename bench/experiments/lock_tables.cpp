@@ -20,7 +20,7 @@ Value copy_of(const char* value, std::size_t bytes) {
   return copy;
 }
 
-// Hangs all nodes into `count` heads; `chain_of` gives a head's first link. Nobody else is in there.
+// Hangs all nodes into `count` heads; `chain_of` gives a head's first link. No other thread is in there.
 template <class Head, class ChainOf>
 void spread(std::vector<Head>& heads, ChainOf chain_of, std::size_t count) {
   std::vector<Head> old(count);
@@ -247,7 +247,7 @@ class NodeLock final : public Growing {
     Node* before = walk(key, waited);
     const std::lock_guard guard(before->mutex, std::adopt_lock);
     if (!before->next) return false;
-    take_lock(before->next->mutex, waited);  // nobody is in it, and none can come
+    take_lock(before->next->mutex, waited);  // no thread is in it, and none can come
     before->next->mutex.unlock();
     auto gone = std::move(before->next);
     before->next = std::move(gone->next);
