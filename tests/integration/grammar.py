@@ -75,7 +75,7 @@ class Operation:
     expect: int = None
     database: str = DATABASE
     get_more: int = None     # batchSize of each getMore; None: the command opens no cursor
-    kill_after: int = None   # killCursors after so many getMores
+    kill_after: int = None   # killCursors after this number of getMores
     reply: str = "cursor"    # cursor, write, value, names, ok ...
 
     @property

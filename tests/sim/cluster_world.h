@@ -40,7 +40,7 @@ struct ClusterWorld {
       for (std::size_t member = 0; member < of_cluster.members; ++member) {
         SimShard& server = cluster.shard(i, member);
         server.observe = [this, i, &server](DocView command) {
-          if (command["$db"].is_string() && command["$db"].as_string() == "admin") return;  // who it is
+          if (command["$db"].is_string() && command["$db"].as_string() == "admin") return;  // hellos and logins
           asked.push_back({i, server.options().host, std::string(command.first().name), BsonDoc(command)});
         };
       }
