@@ -167,8 +167,11 @@ Task<Result<KnownCollection>> CatalogCache::read_chunks(std::string ns, catalog:
 }
 
 Task<Result<void>> CatalogCache::shards() {
+  const std::uint64_t read = ++shard_reads_begun_;
   auto entries = co_await config_.shards();
   if (entries.has_error()) co_return std::move(entries.error());
+  if (read < shard_read_used_) co_return Result<void>();  // the answer to a later question came first
+  shard_read_used_ = read;
   auto using_them = shards_.use(*std::move(entries));
   co_return co_await using_them;
 }

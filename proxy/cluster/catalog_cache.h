@@ -113,6 +113,7 @@ class CatalogCache {
   std::uint64_t reads_begun_ = 0;
   std::uint64_t asks_ = 0;
   std::uint64_t failed_reads_ = 0, reads_in_part_ = 0;
+  std::uint64_t shard_reads_begun_ = 0, shard_read_used_ = 0;
   Slots<KnownDatabase> databases_;
   Slots<KnownCollection> collections_;
 };

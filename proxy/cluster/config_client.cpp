@@ -128,7 +128,8 @@ Task<Result<std::vector<catalog::ShardEntry>>> ConfigClient::shards() {
   std::vector<catalog::ShardEntry> entries;
   BsonWriter sort;
   sort.append("_id", 1);
-  auto reading = find({"shards", BsonDoc(), std::move(sort).finish()}, [&entries](DocView doc) -> Result<void> {
+  Find asked{"shards", BsonDoc(), std::move(sort).finish(), 0, "config", true};
+  auto reading = find(std::move(asked), [&entries](DocView doc) -> Result<void> {
     auto entry = catalog::read_shard_entry(doc);
     if (entry.has_error()) return std::move(entry.error());
     entries.push_back(*std::move(entry));

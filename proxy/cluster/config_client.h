@@ -40,9 +40,9 @@ class ConfigClient {
 
   // A command for their primary, on `admin`. An error: of the reply, too.
   Task<Result<BsonDoc>> command(BsonDoc body);
+  // As they are after all that was heard of so far.
   Task<Result<std::vector<catalog::ShardEntry>>> shards();
-  // `after_now`: as it is after all that was heard of so far: a shard has refused what is known.
-  // nullopt: there is none.
+  // `after_now`: the same; a shard has refused what is known. nullopt: there is none.
   Task<Result<std::optional<catalog::DatabaseEntry>>> database(std::string name, bool after_now);
   // nullopt: it is not sharded.
   Task<Result<std::optional<catalog::CollectionEntry>>> collection(std::string ns, bool after_now);

@@ -184,6 +184,19 @@ Task<void> ClusterRouter::learn_keys(TimePoint deadline) {
   static_cast<void>(co_await asking);  // what is known is used
 }
 
+Task<Result<std::uint64_t>> ClusterRouter::know_shards(std::uint64_t time, RouteWait wait) {
+  std::function<Task<Result<std::uint64_t>>(ClusterTable&)> ask = [time](ClusterTable& table) {
+    return table.know_shards(time);
+  };
+  auto asking = ask_first_worker<std::uint64_t>(std::move(ask), wait);
+  co_return co_await asking;
+}
+
+Task<Result<std::uint64_t>> know_shards(Context& context, std::uint64_t time, RouteWait wait) {
+  auto asking = static_cast<ClusterRouter*>(context.router)->know_shards(time, wait);
+  co_return co_await asking;
+}
+
 // As many names as the cache has, at most. To make room, names that were unused since the last time go; else all do.
 template <class Ptr>
 void ClusterRouter::keep(Names<Ptr>& names, const std::string& name, Known<Ptr> known) {

@@ -24,6 +24,7 @@ class ClusterRouter final : public Router {
   std::optional<Routes> resolve(const RouteNames& names) override;
   Task<Result<void>> learn(RouteNames names, RouteWait wait) override;
   Task<void> learn_keys(TimePoint deadline) override;
+  Task<Result<std::uint64_t>> know_shards(std::uint64_t time, RouteWait wait);
   void note_stale(RouteName name) override;
   const catalog::ConcernDefaults* concern_defaults() const override { return concern_defaults_.get(); }
   std::size_t databases() const override { return databases_.size(); }

@@ -25,6 +25,7 @@ constexpr auto look_every = std::chrono::seconds(30);
 constexpr auto first_look_after = std::chrono::seconds(2);  // when shards have answered
 constexpr auto ping_every = std::chrono::seconds(10);
 constexpr auto keys_every = std::chrono::seconds(1);  // at most
+constexpr auto shards_every = std::chrono::milliseconds(100);  // likewise, for change streams
 constexpr std::uint32_t keys_left_secs = 60;          // the last key expires then: the next one is looked for
 
 catalog::Shard config_servers_entry(std::string uri) {
@@ -88,6 +89,43 @@ Task<Result<bool>> ClusterTable::look_for_keys() {
   next_keys_ = Clock::now() + keys_every;
   co_await read_keys();
   co_return true;
+}
+
+Task<Result<std::uint64_t>> ClusterTable::know_shards(std::uint64_t time) {
+  // A look under way may have begun too early; the next one has not.
+  const std::uint64_t too_early = shard_looks_begun_;
+  while (shards_known_at_ < time && shard_looks_ended_ <= too_early) {
+    if (!looking_at_shards_) {
+      looking_at_shards_ = true;
+      co_await look_at_shards();
+    } else {
+      Event ended;
+      shards_waiters_.push_back(&ended);
+      co_await ended;
+    }
+    if (shards_unknown_) co_return *shards_unknown_;
+  }
+  co_return shards_known_at_;
+}
+
+Task<void> ClusterTable::look_at_shards() {
+  const TimePoint now = Clock::now();
+  if (now < next_look_at_shards_) co_await first_.loop.sleep_for(next_look_at_shards_ - now);
+  next_look_at_shards_ = Clock::now() + shards_every;
+  ++shard_looks_begun_;
+  // The servers are told no earlier time, and answer with what there was by then.
+  const auto told = first_.shared.clock.for_server(first_.shared.shards_trust_us);
+  const std::uint64_t time = told ? told->time : first_.shared.clock.now();
+  const auto read = co_await cache_.shards();
+  shards_unknown_.reset();
+  if (read.has_error()) {
+    shards_unknown_ = read.error();
+  } else {
+    shards_known_at_ = std::max(shards_known_at_, time);
+  }
+  ++shard_looks_ended_;
+  looking_at_shards_ = false;
+  for (Event* waiter : std::exchange(shards_waiters_, {})) waiter->set();
 }
 
 bool ClusterTable::keys_expire() const {

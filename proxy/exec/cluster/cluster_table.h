@@ -53,6 +53,9 @@ class ClusterTable final : public cluster::ShardDirectory {
   Task<Result<bool>> look_for_keys();
   // Reads config.shards.
   Task<Result<void>> read_shards() { return cache_.shards(); }
+  // Reads config.shards until it is known which there are at this time, as far as one read tells it; one read serves
+  // all who ask meanwhile, ten times a second at most. The time up to which it is known.
+  Task<Result<std::uint64_t>> know_shards(std::uint64_t time);
 
   // Asks each new shard which cluster it belongs to; one of another cluster is left out from then on. Nothing before
   // start() knows the cluster's id.
@@ -66,6 +69,7 @@ class ClusterTable final : public cluster::ShardDirectory {
 
  private:
   Task<void> look_again();
+  Task<void> look_at_shards();
   Task<void> read_keys();
   bool keys_expire() const;
   Task<void> read_expiring_keys();
@@ -84,8 +88,11 @@ class ClusterTable final : public cluster::ShardDirectory {
   std::optional<catalog::ObjectId> cluster_id_;  // none: start() has not read it
   absl::flat_hash_set<std::string> identified_;  // shards of this cluster
   absl::flat_hash_set<std::string> strangers_;   // of another one
-  TimePoint next_look_{}, next_ping_{}, next_keys_{};
-  bool looking_ = false, pinging_ = false, reading_keys_ = false;
+  std::uint64_t shards_known_at_ = 0, shard_looks_begun_ = 0, shard_looks_ended_ = 0;
+  std::optional<Error> shards_unknown_;  // of the last look that failed
+  std::vector<Event*> shards_waiters_;
+  TimePoint next_look_{}, next_ping_{}, next_keys_{}, next_look_at_shards_{};
+  bool looking_ = false, pinging_ = false, reading_keys_ = false, looking_at_shards_ = false;
   std::vector<Event*> key_waiters_;
   std::uint64_t forgotten_ = 0;  // how often something was forgotten
   bool keys_refused_ = false;
@@ -95,6 +102,9 @@ class ClusterTable final : public cluster::ShardDirectory {
 // What was known of these names before is not used by a command that begins when this has returned, on any worker.
 // Both empty: all names; no collection: all of the database.
 Task<void> forget_everywhere(Context& context, std::string db, std::string collection);
+// ClusterTable::know_shards(): when it returns, this worker's next commands know these shards. Errors: of the config
+// servers, of the wait.
+Task<Result<std::uint64_t>> know_shards(Context& context, std::uint64_t time, RouteWait wait);
 // Reads config.shards: when it returns, all workers' next commands know what it says. Errors: of the config servers.
 Task<Result<void>> read_shards_again(Context& context);
 // Reads what setDefaultRWConcern has set, likewise.
