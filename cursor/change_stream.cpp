@@ -20,9 +20,15 @@ std::string_view digits_of(const BsonDoc& token) noexcept {
   return data.is_string() ? data.as_string() : std::string_view();
 }
 
-// From 6.0 on with another name.
+// A donor's, of the first chunk on another shard: for routers of 4.2. Its name changed after 6.0.
 bool tells_new_shard(std::string_view operation) noexcept {
-  return operation == "newShardDetected" || operation == "migrateChunkToNewShard";
+  return operation == "kNewShardDetected" || operation == "migrateChunkToNewShard";
+}
+
+// 0: of no token that is known.
+std::uint64_t time_of(std::string_view digits) noexcept {
+  const auto token = ResumeToken::parse(digits);
+  return token ? token->cluster_time : 0;
 }
 
 }  // namespace
@@ -31,6 +37,9 @@ void ChangeStream::resume_after(DocView token, std::int32_t lost) {
   high_water_ = BsonDoc(token);
   resume_digits_ = digits_of(high_water_);
   lost_code_ = lost;
+  const auto parsed = ResumeToken::parse(resume_digits_);
+  began_after_invalidation_ = parsed && parsed->from_invalidate;
+  if (began_after_invalidation_) passed_uuid_ = parsed->uuid_of(resume_digits_);
 }
 
 Result<void> ChangeStream::promise(std::size_t remote, ValueView token) {
@@ -65,31 +74,53 @@ Result<ChangeStream::Next> ChangeStream::next(std::span<RemoteCursor> remotes) {
   const BsonDoc* const promised = least_promise(remotes);
   if (promised == nullptr) return Next{};
   if (least.kind != Next::Kind::event || least_digits > digits_of(*promised)) return Next{.kind = Next::Kind::wait};
+  least.time = time_of(least_digits);
+  const std::string_view operation = text_of(least.event, "operationType");
+  bool skipped = tells_new_shard(operation);
   if (!resume_digits_.empty()) {
-    const auto skipped = skips(least_digits);
-    if (skipped.has_error()) return skipped.error();
-    if (*skipped) {
-      remotes[least.remote].pop();
-      return Next{.kind = Next::Kind::skipped};
-    }
+    const auto before = skips(least_digits);
+    if (before.has_error()) return before.error();
+    skipped |= *before;
   }
-  if (tells_new_shard(text_of(least.event, "operationType"))) least.kind = Next::Kind::new_shard;
+  const bool passed = operation == "invalidate" && (passes(remotes[least.remote].shard, least_digits) || skipped);
+  if (passed || skipped) {
+    remotes[least.remote].pop();
+    least.event = {};
+    least.kind = passed ? Next::Kind::passed : Next::Kind::skipped;
+  } else if (least.time > shards_known_at) {
+    least.kind = Next::Kind::unknown;
+  }
   return least;
 }
 
 // Is this event before the one to begin after, or that one?
 Result<bool> ChangeStream::skips(std::string_view digits) {
-  if (is_same_event(digits, resume_digits_)) {
+  const std::weak_ordering order = event_order(digits, resume_digits_);
+  if (order < 0) return true;
+  const bool same_version = is_same_version(digits, resume_digits_);
+  if (order == 0) {
     found_ = true;
-    resume_digits_ = digits;  // several shards may have the same one, such as a drop or an invalidation
+    // Several shards may have the same one, such as a drop or an invalidation.
+    if (same_version) resume_digits_ = digits;
     return true;
   }
-  if (digits < resume_digits_) return true;
+  // Events of that time may come in another order than that of its version.
+  if (!same_version && is_same_time(digits, resume_digits_)) return false;
   if (!found_) {
     return Error(lost_code_, "cannot resume stream; the resume token was not found. " + std::string(digits));
   }
   resume_digits_.clear();
   return false;
+}
+
+// Each shard tells of the same drop in its own time, and its cursor ends.
+bool ChangeStream::passes(std::uint16_t shard, std::string_view digits) {
+  if (!began_after_invalidation_) return false;
+  const auto token = ResumeToken::parse(digits);
+  if (!token || token->uuid_of(digits) != passed_uuid_) return false;
+  if (std::find(passed_on_.begin(), passed_on_.end(), shard) != passed_on_.end()) return false;
+  passed_on_.push_back(shard);
+  return true;
 }
 
 void ChangeStream::take(std::span<RemoteCursor> remotes, const Next& next) {
@@ -114,11 +145,13 @@ void ChangeStream::settle(std::span<const RemoteCursor> remotes) {
   // Until its event has been seen, its client must be able to begin where it wanted to.
   if (!resume_digits_.empty() && !found_) return;
   const BsonDoc* const least = least_promise(remotes);
-  if (least != nullptr && digits_of(high_water_) < digits_of(*least)) high_water_ = *least;
+  if (least == nullptr || time_of(digits_of(*least)) > shards_known_at) return;
+  if (digits_of(high_water_) < digits_of(*least)) high_water_ = *least;
 }
 
 std::size_t ChangeStream::kept_bytes() const noexcept {
   std::size_t bytes = sizeof *this + command.size() + high_water_.size() + resume_digits_.size();
+  bytes += passed_uuid_.size() + passed_on_.size() * sizeof passed_on_[0];
   for (const BsonDoc& each : promises_) bytes += sizeof each + each.size();
   return bytes;
 }

@@ -35,13 +35,15 @@ class ChangeStream {
   struct Next {
     enum class Kind : std::uint8_t {
       event,
-      skipped,    // one event before the one that the client has seen last: call next() again
-      new_shard,  // an event for the router: another shard may have some from here on. Take it when that is open
-      wait,       // shards without an event here must be asked
-      end,        // the last event has left
+      skipped,  // one that is not the client's: call next() again
+      passed,   // … an invalidation that the client has behind it: its shard must be asked anew for what comes after it
+      unknown,  // there may be a shard at the event's time that is not in the stream: see shards_known_at
+      wait,     // shards without an event here must be asked
+      end,      // the last event has left
     } kind = Kind::end;
     std::size_t remote = 0;
-    DocView event{};  // valid while its batch is
+    DocView event{};  // valid while its batch is; none of one that was skipped
+    std::uint64_t time = 0;
   };
 
   // Begins with the first event after the one with this token, which must come first. `lost`: the code of the error if
@@ -67,10 +69,10 @@ class ChangeStream {
   // An event that invalidates the stream has left.
   bool ended() const noexcept { return ended_; }
 
-  // For a router that opens it on more shards: the command without a beginning, and the time that no shard has events
-  // before which it does not know of.
+  // For a router that opens it on more shards: the command without a beginning, and the time to which no shard has
+  // events that is not in the stream. Nothing later leaves, or is promised.
   BsonDoc command;
-  std::uint64_t began_at = 0, shards_seen_at = 0;
+  std::uint64_t began_at = 0, shards_known_at = 0;
   bool looks_up = false;  // updates' documents, as they are now
   std::shared_ptr<WaitingReplies> waiting;
 
@@ -80,6 +82,7 @@ class ChangeStream {
 
  private:
   Result<bool> skips(std::string_view digits);
+  bool passes(std::uint16_t shard, std::string_view digits);
   // The least promise of those that may send more; null: there are none.
   const BsonDoc* least_promise(std::span<const RemoteCursor> remotes) const noexcept;
   std::size_t kept_bytes() const noexcept;
@@ -87,6 +90,9 @@ class ChangeStream {
   std::vector<BsonDoc> promises_;  // tokens, of each remote
   BsonDoc high_water_;
   std::string resume_digits_;  // empty: nothing is looked for
+  std::string passed_uuid_;    // of the collection whose invalidation the stream began after
+  bool began_after_invalidation_ = false;
+  std::vector<std::uint16_t> passed_on_;  // the shards that have told of it
   std::int32_t lost_code_ = 0;
   bool found_ = false;
   bool ended_ = false;

@@ -1,5 +1,9 @@
 #include "cursor/resume_token.h"
 
+#include <algorithm>
+#include <iterator>
+#include <string>
+
 namespace spillway {
 
 namespace {
@@ -69,16 +73,16 @@ std::optional<ResumeToken> ResumeToken::parse(std::string_view digits) noexcept 
   ResumeToken token;
   if (in.next() != timestamp) return std::nullopt;
   token.cluster_time = in.number(8);
-  const std::uint64_t version = in.integer();
-  if (version == 0 || in.failed()) return std::nullopt;  // 4.0's: no type
+  token.version = in.integer();
+  if (token.version == 0 || in.failed()) return std::nullopt;  // 4.0's: no type
   token.high_water_mark = in.integer() == 0;
   in.integer();  // of the statement in its transaction
   const std::uint8_t from_invalidate = in.next();
   if (from_invalidate != no && from_invalidate != yes) return std::nullopt;
   token.from_invalidate = from_invalidate == yes;
   if (in.failed()) return std::nullopt;
+  token.event_at = in.at();
   if (in.peek() != binary) return token;
-  token.uuid_at = in.at();
   in.next();
   const std::uint8_t bytes = in.next();
   in.number(std::size_t{1} + bytes);  // and the subtype
@@ -86,6 +90,10 @@ std::optional<ResumeToken> ResumeToken::parse(std::string_view digits) noexcept 
   token.document_key_at = in.at();
   return token;
 }
+
+namespace {
+
+constexpr std::size_t time_size = 18, version_size = 4;  // of digits
 
 bool is_same_event(std::string_view digits, std::string_view wanted) noexcept {
   if (digits == wanted) return true;
@@ -97,6 +105,68 @@ bool is_same_event(std::string_view digits, std::string_view wanted) noexcept {
   constexpr std::string_view of_id = "5F696400";  // "_id" and its end
   if (wanted.substr(fields_at + 2, of_id.size()) != of_id) return false;
   return digits.substr(0, fields_at) == wanted.substr(0, fields_at) && digits.ends_with(wanted.substr(fields_at));
+}
+
+// The operations that a version 1 does not name.
+bool is_classic(std::string_view operation) noexcept {
+  static constexpr std::string_view classic[] = {
+      "696E73657274",              // insert
+      "757064617465",              // update
+      "7265706C616365",            // replace
+      "64656C657465",              // delete
+      "64726F70",                  // drop
+      "72656E616D65",              // rename
+      "64726F704461746162617365",  // dropDatabase
+  };
+  return std::find(std::begin(classic), std::end(classic), operation) != std::end(classic);
+}
+
+// The digits that a shard to 6.0 has for the same event.
+std::string in_version_1(std::string_view digits) {
+  constexpr std::string_view operation_type = "463C6F7065726174696F6E54797065003C";
+  constexpr std::string_view document_key = "46646F63756D656E744B657900";
+  const auto token = ResumeToken::parse(digits);
+  if (!token || token->version < 2) return std::string(digits);
+  const std::size_t head_end = token->document_key_at == 0 ? token->event_at : token->document_key_at;
+  std::string made(digits.substr(0, head_end));
+  made.replace(time_size, version_size, "2B02");
+  if (token->document_key_at == 0) return made += "04";
+  std::string_view rest = digits.substr(head_end);
+  if (!rest.starts_with(operation_type)) return made.append(rest);
+  std::size_t end = operation_type.size();
+  while (end + 2 < rest.size() && rest.substr(end, 2) != "00") end += 2;
+  if (!is_classic(rest.substr(operation_type.size(), end - operation_type.size()))) return made.append(rest);
+  rest.remove_prefix(end + 2);
+  // The key ends before the end of the object that it is in.
+  if (rest.starts_with(document_key) && rest.ends_with("000004")) {
+    rest.remove_prefix(document_key.size());
+    made.append(rest.substr(0, rest.size() - 4));
+  }
+  return made += "04";
+}
+
+}  // namespace
+
+bool is_same_time(std::string_view digits, std::string_view other) noexcept {
+  return digits.substr(0, time_size) == other.substr(0, time_size);
+}
+
+bool is_same_version(std::string_view digits, std::string_view other) noexcept {
+  return digits.substr(std::min(time_size, digits.size()), version_size) ==
+         other.substr(std::min(time_size, other.size()), version_size);
+}
+
+std::weak_ordering event_order(std::string_view digits, std::string_view wanted) {
+  if (!is_same_time(digits, wanted)) return digits <=> wanted;
+  const std::string first = in_version_1(digits), second = in_version_1(wanted);
+  if (is_same_event(first, second)) return std::weak_ordering::equivalent;
+  if (is_same_version(digits, wanted)) return digits <=> wanted;
+  // Version 2 compares operations first.
+  const auto token = ResumeToken::parse(wanted);
+  const std::size_t head = token ? token->document_key_at : 0;
+  const bool same_head = head != 0 && first.compare(0, head, second, 0, head) == 0;
+  if (same_head && token->version > 1) return std::weak_ordering::greater;
+  return first <=> second;
 }
 
 }  // namespace spillway

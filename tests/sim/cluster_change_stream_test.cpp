@@ -13,7 +13,11 @@ namespace spillway::test {
 namespace {
 
 std::string digits_at(std::uint64_t time) { return fmt::format("82{:016X}", time); }
-std::string mark_at(std::uint64_t time) { return digits_at(time) + "2B0229296E04"; }
+std::string hex_of(std::string_view text) {
+  std::string hex;
+  for (const char c : text) hex += fmt::format("{:02X}", c);
+  return hex;
+}
 BsonDoc token_of(const std::string& digits) { return json(fmt::format(R"({{"_data": "{}"}})", digits)); }
 
 // Of $changeStream.
@@ -26,31 +30,23 @@ class Changes final : public SimRole {
  public:
   Changes(ShardRole& role, SimConfig& config) : role_(role), config_(config), oplog_time_(config.time()) {}
 
-  // An event of rec.<collection> now; its token's digits.
-  std::string add(std::string_view operation, int id, std::string_view collection = "c", std::string_view db = "rec") {
-    oplog_time_ = config_.tick();
+  // An event of rec.<collection> now, or `at` that time; its token's digits.
+  std::string add(std::string_view operation, int id, std::string_view collection = "c", std::string_view db = "rec",
+                  std::uint64_t at = 0) {
+    oplog_time_ = at != 0 ? at : config_.tick();
     role_.hear(oplog_time_);
-    const bool of_document = operation == "insert" || operation == "update" || operation == "delete";
-    std::string uuid = "5A1004";
+    Entry entry{std::string(operation), std::string(collection), std::string(db), oplog_time_, id, {}};
     const auto sharded = config_.collection(fmt::format("{}.{}", db, collection));
-    for (std::size_t i = 0; i < 16; ++i) uuid += fmt::format("{:02X}", sharded ? sharded->uuid[i] : 0xaa);
-    const std::string head = digits_at(oplog_time_) + "2B022C010029";
-    const std::string key = of_document ? fmt::format("461E5F6964002B{:02X}0004", id) : "04";
-    BsonWriter out;
-    out.append("_id", token_of(head + "6E" + uuid + key)).append("operationType", operation);
-    out.append_timestamp("clusterTime", oplog_time_);
-    out.begin_document("ns").append("db", db).append("coll", collection).end();
-    if (of_document) out.begin_document("documentKey").append("_id", id).end();
-    if (operation == "insert") out.begin_document("fullDocument").append("_id", id).end();
-    events_.push_back(std::move(out).finish());
-    if (operation == "drop") {
-      BsonWriter invalid;
-      invalid.append("_id", token_of(head + "6F" + uuid + key)).append("operationType", "invalidate");
-      invalid.append_timestamp("clusterTime", oplog_time_);
-      invalid.begin_document("ns").append("db", db).append("coll", collection).end();
-      events_.push_back(std::move(invalid).finish());
-    }
+    for (std::size_t i = 0; i < 16; ++i) entry.uuid += fmt::format("{:02X}", sharded ? sharded->uuid[i] : 0xaa);
+    oplog_.push_back(std::move(entry));
+    show(oplog_.back());
     return std::string(token_digits(events_.back().view()["_id"]));
+  }
+  // Of another release: tokens of all events are of this version from now on.
+  void install(int token_version) {
+    token_version_ = token_version;
+    events_.clear();
+    for (const Entry& entry : oplog_) show(entry);
   }
   // What a shard writes every ten seconds.
   void add_noop() { role_.hear(oplog_time_ = config_.tick()); }
@@ -104,8 +100,53 @@ class Changes final : public SimRole {
     std::string wanted;  // the event that comes first, and is kept back
     std::string db, collection;  // empty: any
     BsonDoc filter;              // an array of stages
-    bool passes_invalidation = false, ended = false;
+    bool ended = false;
   };
+
+  struct Entry {
+    std::string operation, collection, db;
+    std::uint64_t time;
+    int id;
+    std::string uuid;
+  };
+
+  const char* mark_end() const { return token_version_ == 1 ? "2B0229296E04" : "2B0429296E1404"; }
+
+  static bool is_of_document(const Entry& entry) {
+    return entry.operation == "insert" || entry.operation == "update" || entry.operation == "delete";
+  }
+
+  // Source: mongod's resume_token.cpp.
+  std::string token_digits_of(const Entry& entry, bool invalidates) const {
+    const bool of_document = is_of_document(entry);
+    const std::string key = of_document ? fmt::format("461E5F6964002B{:02X}00", entry.id) : "";
+    std::string digits = digits_at(entry.time) + (token_version_ == 1 ? "2B02" : "2B04") + "2C010029";
+    const bool of_collection = entry.operation != "dropDatabase";
+    digits += invalidates ? "6F" : "6E";
+    if (of_collection) digits += "5A1004" + entry.uuid;
+    if (token_version_ == 1) return digits + key + "04";
+    if (!of_collection) digits += "14";
+    digits += "463C" + hex_of("operationType") + "003C" + hex_of(entry.operation) + "00";
+    if (of_document) digits += "46" + hex_of("documentKey") + "00" + key;
+    return digits + "0004";
+  }
+
+  void show(const Entry& entry) {
+    const bool of_document = is_of_document(entry);
+    BsonWriter out;
+    out.append("_id", token_of(token_digits_of(entry, false))).append("operationType", entry.operation);
+    out.append_timestamp("clusterTime", entry.time);
+    out.begin_document("ns").append("db", entry.db).append("coll", entry.collection).end();
+    if (of_document) out.begin_document("documentKey").append("_id", entry.id).end();
+    if (entry.operation == "insert") out.begin_document("fullDocument").append("_id", entry.id).end();
+    events_.push_back(std::move(out).finish());
+    if (entry.operation != "drop" && entry.operation != "dropDatabase") return;
+    BsonWriter invalid;
+    invalid.append("_id", token_of(token_digits_of(entry, true))).append("operationType", "invalidate");
+    invalid.append_timestamp("clusterTime", entry.time);
+    invalid.begin_document("ns").append("db", entry.db).append("coll", entry.collection).end();
+    events_.push_back(std::move(invalid).finish());
+  }
 
   static bool opens_stream(DocView body) {
     const Element first = body["pipeline"].as_document().first();
@@ -121,7 +162,6 @@ class Changes final : public SimRole {
       const auto token = ResumeToken::parse(token_digits(start));
       REQUIRE(token);
       stream.after = digits_at(token->cluster_time);
-      stream.passes_invalidation = token->from_invalidate;
       if (looks_for_token && !token->high_water_mark) stream.wanted = token_digits(start);
     } else {
       REQUIRE(options["startAtOperationTime"].exists());
@@ -135,7 +175,7 @@ class Changes final : public SimRole {
       if (index++ > 0) stages.append(std::to_string(index - 2), ValueView(stage));
     }
     stream.filter = std::move(stages).finish();
-    const std::string promised = stream.after + "2B0229296E04";
+    const std::string promised = stream.after + mark_end();
     cursors_[++last_id_] = std::move(stream);
     return reply("firstBatch", last_id_, {}, promised);
   }
@@ -158,7 +198,7 @@ class Changes final : public SimRole {
   std::optional<BsonDoc> next_batch(std::int64_t id, std::int64_t size, bool must) {
     Stream& stream = cursors_[id];
     std::vector<BsonDoc> batch;
-    std::string promised = mark_at(oplog_time_);
+    std::string promised = digits_at(oplog_time_) + mark_end();
     for (const BsonDoc& event : events_) {
       const std::string digits(token_digits(event.view()["_id"]));
       if (digits <= stream.after) continue;
@@ -191,7 +231,8 @@ class Changes final : public SimRole {
     const DocView ns = event.view()["ns"].as_document();
     if (!stream.db.empty() && ns["db"].as_string() != stream.db) return false;
     if (!stream.collection.empty() && ns["coll"].as_string() != stream.collection) return false;
-    return !invalidates || !stream.collection.empty();
+    const bool of_database = ResumeToken::parse(token_digits(event.view()["_id"]))->document_key_at == 0;
+    return !invalidates || (of_database ? !stream.db.empty() : !stream.collection.empty());
   }
 
   BsonDoc kill(DocView body) {
@@ -209,6 +250,8 @@ class Changes final : public SimRole {
   SimConfig& config_;
   MemoryBudget budget_{"a shard's change streams", 0};
   std::uint64_t oplog_time_;
+  int token_version_ = 1;
+  std::vector<Entry> oplog_;
   std::vector<BsonDoc> events_;
   std::map<std::int64_t, Stream> cursors_;
   std::int64_t last_id_ = 1'000'000;
@@ -226,8 +269,9 @@ struct Stream {
 };
 
 struct StreamWorld {
-  explicit StreamWorld(std::size_t shards, std::size_t known = 0, std::int32_t wire = wire_4_2)
-      : cluster({.wire_version = wire, .shards = shards}, log) {
+  explicit StreamWorld(std::size_t shards, std::size_t known = 0, std::int32_t wire = wire_4_2,
+                       std::vector<std::int32_t> shard_wires = {})
+      : cluster({.wire_version = wire, .shard_wire_versions = std::move(shard_wires), .shards = shards}, log) {
     cluster.create_database("rec", 0);
     for (std::size_t i = 0; i < shards; ++i) {
       changes.push_back(std::make_unique<Changes>(cluster.role(i), cluster.config()));
@@ -290,6 +334,11 @@ struct StreamWorld {
   void read(Stream& stream, std::size_t events, Duration limit = seconds(60)) {
     const TimePoint end = Clock::now() + limit;
     while (stream.id != 0 && stream.events.size() < events && Clock::now() < end) more(stream, 500);
+  }
+  void join(std::size_t shard) {
+    const SimShardOptions& options = cluster.shard(shard).options();
+    cluster.config().add_shard(fmt::format("sh{}", shard),
+                               fmt::format("sh{}/{}:{}", shard, options.host, options.port));
   }
   void require_quiet() {
     CHECK(world->run_until(
@@ -462,12 +511,15 @@ TEST_CASE("a token whose event is gone cannot be resumed", "[cluster]") {
 }
 
 TEST_CASE("an invalidation ends the stream on all shards, and another may start after it", "[cluster]") {
-  StreamWorld sim(2);
+  const std::int32_t wire = GENERATE(wire_4_2, wire_7_0);
+  StreamWorld sim(2, 0, wire);
+  for (const auto& each : sim.changes) each->looks_for_token = wire == wire_7_0;
+  sim.cluster.shard_collection("rec.c", json(R"({"_id": 1})"), {json(R"({"_id": 100})")});
   Stream stream = sim.open(*sim.client);
   const std::string before = sim.changes[1]->add("insert", 1);
   const std::string invalidate = sim.changes[0]->add("drop", 0);
-  sim.changes[1]->add("drop", 0);
-  const std::string later = sim.changes[1]->add("insert", 2);
+  Digits later{sim.changes[1]->add("insert", 2)};
+  const std::string again_dropped = sim.changes[1]->add("drop", 0);
   sim.read(stream, 10);
   CHECK(stream.id == 0);
   REQUIRE(stream.events.size() == 3);
@@ -475,26 +527,122 @@ TEST_CASE("an invalidation ends the stream on all shards, and another may start 
   CHECK(stream.events.back() == invalidate);
   CHECK(stream.documents.back().view()["operationType"].as_string() == "invalidate");
   sim.require_quiet();
+  // The other shard's drop of the same collection is not a second one.
   Stream again = sim.after(*sim.other, invalidate, "startAfter");
-  CHECK(options_of(sim.changes[0]->opened.back())["startAfter"].exists());
-  sim.read(again, 3);
-  REQUIRE(!again.events.empty());
-  CHECK(again.events.front() > invalidate);
+  sim.read(again, 2);
+  REQUIRE(again.events.size() == 2);
+  CHECK(again.events.front() == later.front());
+  CHECK(again.documents.back().view()["operationType"].as_string() == "drop");
+  CHECK(again.id != 0);
+  // A new collection of that name is another one, on either shard.
+  const std::size_t shard = GENERATE(std::size_t{0}, std::size_t{1});
+  sim.cluster.drop("rec.c");
+  sim.changes[1]->add("insert", 3);
+  sim.changes[0]->add("insert", 4);
+  sim.changes[shard]->add("drop", 0);
+  sim.read(again, 10);
+  CHECK(again.id == 0);
+  CHECK(again.events.size() == 6);
+  CHECK(again.documents.back().view()["operationType"].as_string() == "invalidate");
+  CHECK(again_dropped < again.events.back());
+  sim.require_quiet();
 }
 
-TEST_CASE("shards that look for a token's event themselves are told times only", "[cluster]") {
+TEST_CASE("an invalidation of a database is passed over once on each shard", "[cluster]") {
   StreamWorld sim(2, 0, wire_7_0);
-  for (const auto& each : sim.changes) each->looks_for_token = true;
+  const std::string_view of_db = R"(1, "$db": "rec")";
+  Stream stream = sim.open(*sim.client, "", "", of_db);
+  const std::string invalidate = sim.changes[0]->add("dropDatabase", 0);
+  sim.changes[1]->add("dropDatabase", 0);
+  sim.read(stream, 2);
+  REQUIRE(stream.events == Digits{stream.events.front(), invalidate});
+  Stream again = sim.open(*sim.other, fmt::format(R"("startAfter": {{"_data": "{}"}})", invalidate), "", of_db);
+  const std::string insert = sim.changes[1]->add("insert", 1);
+  sim.read(again, 2);
+  REQUIRE(again.events.size() == 2);
+  CHECK(again.events.back() == insert);
+  const std::string second = sim.changes[0]->add("dropDatabase", 0);
+  sim.read(again, 4);
+  CHECK(again.id == 0);
+  CHECK(again.events.back() == second);
+}
+
+TEST_CASE("a stream may start after an invalidation, but not resume after it", "[cluster]") {
+  StreamWorld sim(2, 0, GENERATE(wire_4_2, wire_7_0));
   const std::string invalidate = sim.changes[0]->add("drop", 0);
-  const std::string later = sim.changes[1]->add("insert", 2);
-  Stream again = sim.after(*sim.client, invalidate, "startAfter");
-  CHECK(options_of(sim.changes[1]->opened.back())["startAtOperationTime"].exists());
-  sim.read(again, 1);
-  CHECK(again.events == Digits{later});
   const BsonDoc refused = call(*sim.world, *sim.client, fmt::format(
       R"({{"aggregate": "c", "pipeline": [{{"$changeStream": {{"resumeAfter": {{"_data": "{}"}}}}}}], "cursor": {{}},
            "$db": "rec"}})", invalidate));
   CHECK(code_of(refused) == 260);
+}
+
+TEST_CASE("a stream goes on after another release was installed, whose tokens have another form", "[cluster]") {
+  const int from = GENERATE(1, 2);
+  StreamWorld sim(2, 0, GENERATE(wire_6_0, wire_7_0, wire_8_0));
+  for (const auto& each : sim.changes) {
+    each->looks_for_token = true;
+    each->install(from);
+  }
+  sim.cluster.shard_collection("rec.c", json(R"({"_id": 1})"), {json(R"({"_id": 100})")});
+  Stream before = sim.open(*sim.client);
+  const std::string beginning = before.mark;
+  for (int i = 0; i < 6; ++i) sim.changes[static_cast<std::size_t>(i % 2)]->add(i == 3 ? "delete" : "insert", i);
+  sim.changes[0]->add("drop", 0);
+  const std::string after_drop = sim.changes[1]->add("insert", 7);
+  sim.read(before, 8);
+  REQUIRE(before.events.size() == 8);
+  for (const auto& each : sim.changes) each->install(3 - from);
+  Stream now = sim.after(*sim.client, beginning);
+  sim.read(now, 8);
+  REQUIRE(now.events.size() == 8);
+  for (std::size_t i = 0; i < 6; ++i) {
+    CHECK(now.events[i] != before.events[i]);
+    Stream later = sim.after(i % 2 ? *sim.client : *sim.other, before.events[i]);
+    sim.read(later, 7 - i);
+    CHECK(later.events == Digits(now.events.begin() + static_cast<std::ptrdiff_t>(i) + 1, now.events.end()));
+  }
+  Stream started = sim.after(*sim.other, before.events.back(), "startAfter");
+  sim.read(started, 1);
+  REQUIRE(started.events.size() == 1);
+  CHECK(started.events[0].substr(0, 18) == after_drop.substr(0, 18));
+}
+
+TEST_CASE("events of one time are in another order after an upgrade, and none is lost", "[cluster]") {
+  StreamWorld sim(3, 0, wire_8_0);
+  const std::uint64_t time = sim.cluster.config().tick();
+  Digits before{sim.changes[0]->add("delete", 1, "c", "rec", time), sim.changes[1]->add("insert", 2, "c", "rec", time),
+                sim.changes[2]->add("delete", 3, "c", "rec", time)};
+  for (const auto& each : sim.changes) each->install(2);
+  for (std::size_t i = 0; i < 3; ++i) {
+    Stream later = sim.after(*sim.client, before[i]);
+    sim.read(later, 2 - i);
+    for (const auto& each : sim.changes) each->add_noop();
+    sim.more(later, 500);
+    std::vector<std::int64_t> ids;
+    for (const BsonDoc& each : later.documents) {
+      ids.push_back(each.view().find_path("documentKey._id").to_int64().value_or(0));
+    }
+    std::sort(ids.begin(), ids.end());
+    CHECK(ids == (i == 0 ? std::vector<std::int64_t>{2, 3} : std::vector<std::int64_t>(2 - i, 3)));
+  }
+}
+
+TEST_CASE("while shards of 6.0 are upgraded, all are told to make the tokens that they all know", "[cluster]") {
+  struct Case {
+    std::int32_t first, second;
+    bool told;
+  };
+  const Case each = GENERATE(Case{wire_6_0, wire_7_0, true}, Case{wire_6_0, wire_6_0, false},
+                             Case{wire_7_0, wire_7_0, false}, Case{wire_7_0, wire_8_0, false},
+                             Case{wire_5_0, wire_6_0, false});
+  StreamWorld sim(2, 0, each.second, {each.first, each.second});
+  sim.open(*sim.client);
+  for (const auto& shard : sim.changes) {
+    REQUIRE(shard->opened.size() == 1);
+    const ValueView form = shard->opened[0].view()["$_generateV2ResumeTokens"];
+    CHECK(form.exists() == each.told);
+    CHECK(!form.truthy());
+  }
 }
 
 TEST_CASE("the client's stages see every event, and shards leave out what a filter does", "[cluster]") {
@@ -584,32 +732,94 @@ TEST_CASE("a stream that is killed, or whose client has left, ends at shards tha
   }
 }
 
-TEST_CASE("a shard that is added joins a stream, from the event that tells of it", "[cluster]") {
-  StreamWorld sim(3, 2);
+TEST_CASE("events of a shard that is added come in their order, whoever tells of it", "[cluster]") {
+  StreamWorld sim(3, 2, GENERATE(wire_4_2, wire_7_0));
   Stream stream = sim.open(*sim.client);
   Digits all{sim.changes[0]->add("insert", 1)};
   sim.read(stream, 1);
   CHECK(sim.changes[2]->opened.empty());
-  sim.cluster.config().add_shard("sh2", "sh2/" + fmt::format("{}:{}", sim.cluster.shard(2).options().host,
-                                                             sim.cluster.shard(2).options().port));
-  // The donor tells of it before the first chunk is there.
-  sim.changes[0]->add("newShardDetected", 0);
+  sim.join(2);
+  // The donor tells of it before the first chunk is there; nobody, if there are none.
+  const auto told = GENERATE(as<std::string>(), "", "kNewShardDetected", "migrateChunkToNewShard");
+  if (!told.empty()) sim.changes[0]->add(told, 0);
   all.push_back(sim.changes[2]->add("insert", 2));
   all.push_back(sim.changes[1]->add("insert", 3));
   all.push_back(sim.changes[2]->add("insert", 4));
-  sim.read(stream, all.size());
+  sim.read(stream, all.size(), seconds(15));
   CHECK(stream.events == all);
   CHECK(sim.changes[2]->opened.size() == 1);
 }
 
-TEST_CASE("a shard of which no event tells joins when the router knows it", "[cluster]") {
+TEST_CASE("no event of a shard that is added is lost when the client resumes", "[cluster]") {
   StreamWorld sim(3, 2);
-  Stream stream = sim.open(*sim.client, "", "", R"(1, "$db": "rec")");
-  sim.cluster.config().add_shard("sh2", "sh2/" + fmt::format("{}:{}", sim.cluster.shard(2).options().host,
-                                                             sim.cluster.shard(2).options().port));
-  const std::string event = sim.changes[2]->add("insert", 2);
-  sim.read(stream, 1, minutes(2));
-  CHECK(stream.events == Digits{event});
+  Stream stream = sim.open(*sim.client);
+  sim.join(2);
+  Digits all{sim.changes[2]->add("insert", 1), sim.changes[0]->add("insert", 2)};
+  sim.changes[1]->add_noop();
+  sim.read(stream, 1);
+  REQUIRE(!stream.events.empty());
+  Stream again = sim.after(*sim.other, stream.mark);
+  sim.read(again, all.size() - stream.events.size());
+  stream.events.insert(stream.events.end(), again.events.begin(), again.events.end());
+  CHECK(stream.events == all);
+}
+
+TEST_CASE("while the config servers cannot say which shards there are, events wait", "[cluster]") {
+  StreamWorld sim(3, 2);
+  Stream stream = sim.open(*sim.client);
+  sim.cluster.config_role(0).lag();
+  sim.join(2);
+  Digits all{sim.changes[2]->add("insert", 1), sim.changes[0]->add("insert", 2)};
+  sim.changes[1]->add_noop();
+  for (int i = 0; i < 3; ++i) {
+    const TimePoint from = Clock::now();
+    sim.more(stream, 500);
+    CHECK(Clock::now() - from < milliseconds(700));
+  }
+  CHECK(stream.events.empty());
+  sim.cluster.config_role(0).catch_up();
+  sim.read(stream, 2, seconds(15));
+  CHECK(stream.events == all);
+}
+
+TEST_CASE("the config servers are asked ten times a second at most, however many streams have events", "[cluster]") {
+  constexpr std::size_t count = 50;
+  StreamWorld sim(2);
+  std::vector<std::unique_ptr<SimClient>> clients;
+  std::vector<Stream> streams;
+  for (std::size_t i = 0; i < count; ++i) {
+    clients.push_back(sim.world->client(i % 2));
+    streams.push_back(sim.open(*clients.back()));
+  }
+  const auto asked = [&] { return sim.cluster.config_server(0).seen("find"); };
+  std::uint64_t before = asked();
+  Digits all;
+  for (int turn = 0; turn < 40; ++turn) {
+    all.push_back(sim.changes[0]->add("insert", turn));
+    sim.changes[1]->add_noop();
+    std::vector<std::shared_ptr<Pending>> pending;
+    for (const Stream& each : streams) pending.push_back(start(*sim.world, *each.client, json(sim.get_more(each, 50))));
+    sim.world->run_for(milliseconds(50));
+    for (std::size_t i = 0; i < count; ++i) {
+      REQUIRE(sim.world->run_until([&] { return pending[i]->done; }, seconds(1)));
+      REQUIRE(pending[i]->reply);
+      sim.take(streams[i], *pending[i]->reply);
+    }
+  }
+  CHECK(asked() - before <= 80);
+  for (Stream& each : streams) {
+    sim.read(each, all.size());
+    CHECK(each.events == all);
+  }
+  // Idle ones say how far they are, but hardly ask for it.
+  before = asked();
+  const std::string mark = streams[0].mark;
+  for (int i = 0; i < 25; ++i) {
+    for (Stream& each : streams) sim.more(each, 1);
+    sim.world->run_for(seconds(1));
+  }
+  CHECK(asked() - before <= 15);
+  CHECK(streams[0].mark > mark);
 }
 
 TEST_CASE("updates are looked up where the document is now", "[cluster]") {

@@ -33,10 +33,11 @@ std::optional<Changed> read_event(DocView event) {
 
 // Is the collection of that name still the event's? Unknown where it is not sharded.
 bool is_same_collection(const Changed& changed, const catalog::CollectionRouting* routing) {
-  if (routing == nullptr || !routing->cluster || !routing->cluster->uuid || changed.token.uuid_at == 0) return true;
+  if (routing == nullptr || !routing->cluster || !routing->cluster->uuid) return true;
+  if (changed.token.document_key_at == 0) return true;
   std::string uuid;
   for (const std::uint8_t byte : *routing->cluster->uuid) uuid += fmt::format("{:02X}", byte);
-  return changed.digits.substr(changed.token.uuid_at + 6, uuid.size()) == uuid;
+  return changed.digits.substr(changed.token.event_at + 6, uuid.size()) == uuid;
 }
 
 BsonDoc find_command(const Changed& changed, const Request& request) {

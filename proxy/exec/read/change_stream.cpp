@@ -12,6 +12,7 @@
 #include "cursor/resume_token.h"
 #include "cursor/strip_fields.h"
 #include "proxy/auth/logical_clock.h"
+#include "proxy/base/log.h"
 #include "proxy/base/memory_wait.h"
 #include "proxy/base/time_slice.h"
 #include "proxy/catalog/versions.h"
@@ -36,15 +37,15 @@ namespace {
 constexpr std::int32_t resume_token_not_found = 40585;   // of 4.2
 constexpr std::int32_t change_stream_fatal_error = 280;  // from 4.4 on
 constexpr std::int32_t invalid_resume_token = 260;
-constexpr std::int32_t wire_version_of_7_0 = 21;
+constexpr std::int32_t wire_version_of_6_0 = 17, wire_version_of_7_0 = 21;
 constexpr std::int64_t await_ms_default = 1'000;
 // A shard tells after so long what it promises, so that the others' events may leave; but not in a hurry, for clients
 // that do not wait.
 constexpr std::int64_t shard_await_ms_min = 100, shard_await_ms_max = 1'000;
 // While a client waits, it may kill its cursor.
 constexpr auto killed_check = std::chrono::seconds(1);
-// How old the router's knowledge of the cluster's shards may be, with room to spare.
-constexpr std::uint64_t shards_known_within = std::uint64_t{120} << 32;
+// An idle stream promises nothing later than what it knows of the shards.
+constexpr std::uint64_t shards_known_within = std::uint64_t{10} << 32;
 constexpr std::size_t stream_opening_bytes = 4096;
 
 constexpr FieldTable<8> permitted_stages({"$match", "$project", "$addFields", "$set", "$unset", "$replaceRoot",
@@ -74,8 +75,7 @@ struct StreamSpec {
   bool looks_up = false;
   ValueView token;     // of resumeAfter or startAfter
   std::uint64_t resume_time = 0;  // of the event to begin after; 0: none
-  bool by_time = false;           // the shards begin at that time, instead of with the token
-  bool after_time = false;        // … or just behind it: no shard looks for the event
+  std::uint64_t begins_at = 0;    // the token's time, with which the shards begin; 0: with what the client gave
 };
 
 // Does a filter look at this field only through plain paths, none of which begins with `field`?
@@ -94,14 +94,13 @@ bool is_free_of(DocView filter, std::string_view field, int depth = 0) {
   return true;
 }
 
-// The filter of the first $match, and those events for the router: it must see them, whatever the client wants.
+// The filter of the first $match, and the events that the router must see, whatever the client wants.
 BsonDoc pushed_filter(const StreamSpec& spec) {
   const DocView filter = leading_match(spec.stages);
   if (filter.empty() || (spec.looks_up && !is_free_of(filter, "fullDocument"))) return {};
   BsonWriter out;
   out.begin_array("$or").append_item(filter);
-  out.begin_document_item().begin_document("operationType").begin_array("$in");
-  out.append_item("invalidate").append_item("newShardDetected").append_item("migrateChunkToNewShard").end().end().end();
+  out.begin_document_item().append("operationType", "invalidate").end();
   if (spec.resume_time != 0) out.begin_document_item().append_timestamp("clusterTime", spec.resume_time).end();
   out.end();
   return std::move(out).finish();
@@ -122,7 +121,14 @@ Result<StreamSpec> read_spec(const AggregateArguments& aggregate) {
     spec.token = resume.exists() ? resume : start;
     const auto token = ResumeToken::parse(token_digits(spec.token));
     if (token && !token->high_water_mark) spec.resume_time = token->cluster_time;
-    spec.by_time = spec.resume_time != 0 && !token->from_invalidate && token->uuid_at != 0;
+    if (token && token->from_invalidate && resume.exists()) {
+      return Error(invalid_resume_token,
+                   "Attempting to resume a change stream using 'resumeAfter' is not allowed from an invalidate "
+                   "notification.");
+    }
+    // Shards refuse an event's token without a collection, for a collection's stream.
+    const bool fits = token && (token->high_water_mark || token->document_key_at != 0 || aggregate.collection.empty());
+    if (fits) spec.begins_at = token->cluster_time;
   }
   BsonWriter stages;
   std::size_t index = 0;
@@ -165,12 +171,18 @@ BsonDoc command_for_shards(const Context& context, const Request& request, const
   if (!spec.pushed.view().empty()) out.begin_document_item().append("$match", spec.pushed).end();
   out.end();
   out.append("fromMongos", true).append("needsMerge", true);
-  std::int32_t wire = context.gateway.capabilities(cluster::config_shard).max_wire_version;
+  std::int32_t oldest = context.gateway.capabilities(cluster::config_shard).max_wire_version, newest = oldest;
   for (const catalog::ShardIndex shard : request.routes->all_shards()) {
     const std::int32_t of_shard = context.gateway.capabilities(shard).max_wire_version;
-    if (of_shard != 0) wire = std::min(wire, of_shard);
+    if (of_shard != 0) oldest = std::min(oldest, of_shard);
+    newest = std::max(newest, of_shard);
   }
-  if (wire < wire_version_of_4_4) out.append("mergeByPBRT", true);
+  if (oldest < wire_version_of_4_4) out.append("mergeByPBRT", true);
+  // While shards are upgraded, all make the tokens that 6.0 makes: those of one time must have one order. From 8.0 on
+  // they do not know this option; before 6.0 neither. Source: mongod's run_aggregate.cpp.
+  if (oldest == wire_version_of_6_0 && newest > oldest && newest <= wire_version_of_7_0) {
+    out.append("$_generateV2ResumeTokens", false);
+  }
   out.begin_document("cursor").append("batchSize", 0).end();
   // Whatever the cluster's default is, and from whichever member.
   if (request.body["readConcern"].exists()) {
@@ -210,39 +222,13 @@ BsonDoc beginning_at(std::uint64_t time) {
   return std::move(out).finish();
 }
 
-// From 7.0 on a shard that is told an event's token looks for that event itself: it fails where another shard has it,
-// and keeps it back where it has it. Such shards are told times only. InvalidResumeToken(260). Source: mongod's
-// document_source_change_stream.cpp.
-Result<void> fit_to_shards(const Context& context, const catalog::ShardSet& shards, bool of_collection,
-                           StreamSpec& spec) {
-  const bool look = std::any_of(shards.begin(), shards.end(), [&](catalog::ShardIndex shard) {
-    return context.gateway.capabilities(shard).max_wire_version >= wire_version_of_7_0;
-  });
-  if (!look || spec.resume_time == 0 || spec.by_time) return {};
-  if (!ResumeToken::parse(token_digits(spec.token))->from_invalidate) {
-    spec.by_time = !of_collection;  // of a collection's, shards refuse one without a collection
-    return {};
-  }
-  if (spec.options["resumeAfter"].exists()) {
-    return Error(invalid_resume_token,
-                 "Attempting to resume a change stream using 'resumeAfter' is not allowed from an invalidate "
-                 "notification.");
-  }
-  spec.after_time = true;
-  return {};
-}
-
-// Where all shards begin. A shard looks for its own events only: it is told the time of an event that another one may
-// have, and this router looks for it. Shards must see tokens of invalidations, lest they invalidate the stream again,
-// and those without a collection, which they may refuse.
+// Where all shards begin: at the time of an event that only one of them may have. From 7.0 on a shard that is told its
+// token looks for the event itself, fails where another shard has it, and keeps it back where it has it; and tokens of
+// other releases have another form. So this router looks for it. Source: mongod's document_source_change_stream.cpp.
 BsonDoc beginning_of(const Context& context, const StreamSpec& spec, ChangeStream& stream) {
-  if (spec.after_time) {
-    stream.began_at = spec.resume_time + 1;
-    return beginning_at(stream.began_at);
-  }
-  if (spec.by_time) {
-    stream.began_at = spec.resume_time;
-    return beginning_at(spec.resume_time);
+  if (spec.begins_at != 0) {
+    stream.began_at = spec.begins_at;
+    return beginning_at(spec.begins_at);
   }
   BsonWriter out;
   for (const std::string_view name : {"resumeAfter", "startAfter", "startAtOperationTime"}) {
@@ -251,7 +237,6 @@ BsonDoc beginning_of(const Context& context, const StreamSpec& spec, ChangeStrea
     out.append_element(option);
     if (const auto time = catalog::read_timestamp(option)) stream.began_at = *time;
   }
-  if (const auto token = ResumeToken::parse(token_digits(spec.token))) stream.began_at = token->cluster_time;
   BsonDoc given = std::move(out).finish();
   if (!given.view().empty()) return given;
   stream.began_at = context.shared.clock.now() + 1;
@@ -323,17 +308,16 @@ Task<Result<Response>> open_change_stream(Context& context, Client& client, cons
   if (stages.has_error()) co_return std::move(stages.error());
   if (auto refused = refuse_new_cursor(context, client)) co_return *std::move(refused);
   // All shards that there are at the time at which the stream begins, which this tells, too.
-  auto reading = read_shards_again(context);
-  if (auto read = co_await reading; read.has_error()) co_return with_label(read.error());
+  const RouteWait wait{.deadline = request.deadline, .interrupt = request.interrupt};
+  auto asking = know_shards(context, context.shared.clock.now() + 1, wait);
+  const auto known = co_await asking;
+  if (known.has_error()) co_return with_label(known.error());
   const auto routes = context.router->resolve({});
   Request now = request;
   if (routes) now.routes = &*routes;
   const std::string_view collection = aggregate.collection.empty() ? "$cmd.aggregate" : aggregate.collection;
   const catalog::ShardSet shards = now.routes->all_shards();
   if (shards.size() == 0) co_return empty_stream(request, collection);
-  if (auto fits = fit_to_shards(context, shards, !aggregate.collection.empty(), *spec); fits.has_error()) {
-    co_return std::move(fits.error());
-  }
   auto kept = reserve_kept(context, request, collection);
   if (kept.has_error()) co_return std::move(kept.error());
   ActiveCursor cursor(context, make_cursor(client, request, collection, *std::move(kept)));
@@ -346,8 +330,8 @@ Task<Result<Response>> open_change_stream(Context& context, Client& client, cons
   stream.looks_up = spec->looks_up;
   stream.waiting = std::make_shared<PendingFetch>();
   BsonDoc beginning = beginning_of(context, *spec, stream);
-  stream.shards_seen_at = stream.began_at;
-  if (spec->resume_time != 0 && !spec->after_time) {
+  stream.shards_known_at = std::max(*known, stream.began_at);
+  if (spec->resume_time != 0) {
     const bool of_4_2 = context.gateway.capabilities(cluster::config_shard).max_wire_version < wire_version_of_4_4;
     stream.resume_after(spec->token.as_document(), of_4_2 ? resume_token_not_found : change_stream_fatal_error);
   } else if (!token_digits(spec->token).empty()) {
@@ -499,46 +483,44 @@ struct Filling {
                         made["_id"].exists() ? fmt::format("{{ _id: {} }}", to_json(made["_id"])) : "{}")};
   }
 
-  // Shards that are not in the stream yet. They have no events before `time` that are not known.
-  Task<Result<void>> add_shards(std::uint64_t time) {
+  Task<Result<void>> open(catalog::ShardSet shards, std::uint64_t time) {
+    Request without_await = request;
+    without_await.deadline = time_point_never;
+    auto opening = open_on(context, without_await, cursor, shards, beginning_at(time));
+    if (auto failed = co_await opening) co_return *std::move(failed);
+    co_return Result<void>();
+  }
+
+  // Looks which shards there are at this time, and opens the stream on those that are new. Their first events come
+  // after the last time at which they were not there. If the config servers do not tell, the events wait.
+  Task<Result<void>> look_for_shards(std::uint64_t time, TimePoint deadline) {
+    const TimePoint now = Clock::now();
+    const TimePoint soon = now + std::chrono::milliseconds(shard_await_ms_min);
+    const RouteWait wait{.deadline = std::clamp(deadline, soon, now + killed_check), .interrupt = request.interrupt};
+    auto asking = know_shards(context, time, wait);
+    const auto known = co_await asking;
+    if (known.has_error()) {
+      log::debug("the shards of a change stream are not known: {}", known.error().message);
+      co_return Result<void>();
+    }
     const auto routes = context.router->resolve({});
     if (!routes) co_return Result<void>();
     catalog::ShardSet added;
     for (const catalog::ShardIndex shard : routes->all_shards()) {
-      const bool known = std::any_of(cursor.remotes.begin(), cursor.remotes.end(),
-                                     [&](const RemoteCursor& remote) { return remote.shard == shard; });
-      if (!known) added.insert(shard);
+      const bool has = std::any_of(cursor.remotes.begin(), cursor.remotes.end(),
+                                   [&](const RemoteCursor& remote) { return remote.shard == shard; });
+      if (!has) added.insert(shard);
     }
     if (added.size() > 0) {
-      Request without_await = request;
-      without_await.deadline = time_point_never;
-      auto opening = open_on(context, without_await, cursor, added, beginning_at(time));
-      if (auto failed = co_await opening) co_return *std::move(failed);
+      auto opening = open(added, std::max(stream().shards_known_at, stream().began_at));
+      if (auto opened = co_await opening; opened.has_error()) co_return opened;
     }
+    stream().shards_known_at = std::max(stream().shards_known_at, *known);
     co_return Result<void>();
   }
 
-  Task<Result<void>> open_new_shard(DocView event) {
-    const auto token = ResumeToken::parse(token_digits(event["_id"]));
-    auto reading = read_shards_again(context);
-    if (auto read = co_await reading; read.has_error()) co_return read;
-    auto adding = add_shards(token ? token->cluster_time : stream().began_at);
-    co_return co_await adding;
-  }
-
-  // A shard may have been added of which no event tells.
-  Task<Result<void>> look_for_shards() {
-    const std::uint64_t seen_at = stream().shards_seen_at;
-    const std::uint64_t now = context.shared.clock.now();
-    const std::uint64_t from = seen_at > shards_known_within ? seen_at - shards_known_within : 0;
-    auto adding = add_shards(std::max(from, stream().began_at));
-    auto added = co_await adding;
-    if (added.has_value()) stream().shards_seen_at = std::max(seen_at, now);
-    co_return added;
-  }
-
   // Moves events that are here into the batch, until it is full or a shard must be asked.
-  Task<Result<void>> fill() {
+  Task<Result<void>> fill(TimePoint deadline) {
     TimeSlice slice(context.pump);
     std::size_t step_bytes = 0;
     waits = false;
@@ -550,18 +532,31 @@ struct Filling {
       auto next = stream().next(cursor.remotes);
       if (next.has_error()) co_return std::move(next.error());
       using Kind = ChangeStream::Next::Kind;
-      if (next->kind == Kind::skipped) continue;
-      if (next->kind == Kind::wait) waits = true;
-      if (next->kind == Kind::wait || next->kind == Kind::end) co_return Result<void>();
-      step_bytes = next->event.size();
-      if (next->kind == Kind::new_shard) {
-        auto opening = open_new_shard(next->event);
-        if (auto opened = co_await opening; opened.has_error()) co_return opened;
-      } else {
-        auto fitted = co_await put_event(next->event);
-        if (fitted.has_error()) co_return std::move(fitted.error());
-        if (!*fitted) co_return Result<void>();
+      switch (next->kind) {
+        case Kind::skipped: continue;
+        case Kind::passed: {
+          catalog::ShardSet shard;
+          shard.insert(cursor.remotes[next->remote].shard);
+          auto opening = open(shard, next->time + 1);
+          if (auto opened = co_await opening; opened.has_error()) co_return opened;
+          continue;
+        }
+        case Kind::unknown: {
+          if (batch.count() > 0) co_return Result<void>();
+          auto looking = look_for_shards(next->time, deadline);
+          if (auto looked = co_await looking; looked.has_error()) co_return looked;
+          if (stream().shards_known_at >= next->time) continue;
+          waits = true;
+          co_return Result<void>();
+        }
+        case Kind::wait: waits = true; co_return Result<void>();
+        case Kind::end: co_return Result<void>();
+        case Kind::event: break;
       }
+      step_bytes = next->event.size();
+      auto fitted = co_await put_event(next->event);
+      if (fitted.has_error()) co_return std::move(fitted.error());
+      if (!*fitted) co_return Result<void>();
       stream().take(cursor.remotes, *next);
     }
     co_return Result<void>();
@@ -569,11 +564,14 @@ struct Filling {
 };
 
 Task<Result<void>> fill_changes(Filling& filling, TimePoint deadline) {
-  auto looking = filling.look_for_shards();
-  if (auto looked = co_await looking; looked.has_error()) co_return looked;
+  const std::uint64_t heard = filling.context.shared.clock.now();
+  if (heard > filling.stream().shards_known_at + shards_known_within) {
+    auto looking = filling.look_for_shards(heard, deadline);
+    if (auto looked = co_await looking; looked.has_error()) co_return looked;
+  }
   for (;;) {
     if (auto taken = filling.take_replies(); taken.has_error()) co_return taken;
-    auto moving = filling.fill();
+    auto moving = filling.fill(deadline);
     if (auto moved = co_await moving; moved.has_error()) co_return moved;
     if (!filling.waits || filling.batch.count() > 0) co_return Result<void>();
     // Also of a client that does not wait: its next getMore finds what has come.
