@@ -535,8 +535,12 @@ struct Filling {
       switch (next->kind) {
         case Kind::skipped: continue;
         case Kind::passed: {
+          // To 6.0 a shard's cursor goes on behind an invalidation, from 7.0 on it ends.
+          RemoteCursor& before = cursor.remotes[next->remote];
+          kill_remote(context, cursor, before);
+          before.drop_documents();
           catalog::ShardSet shard;
-          shard.insert(cursor.remotes[next->remote].shard);
+          shard.insert(before.shard);
           auto opening = open(shard, next->time + 1);
           if (auto opened = co_await opening; opened.has_error()) co_return opened;
           continue;
