@@ -9,9 +9,20 @@
 namespace spillway {
 
 namespace {
-constexpr std::uint8_t empty_document[5] = {5, 0, 0, 0, 0};
-
 Error invalid_bson(std::string message) { return {ErrorCode::invalid_bson, std::move(message)}; }
+
+bool is_boolean_of_no_value(const Element& element) noexcept {
+  return element.type == BsonType::boolean && element.bytes[0] > 1;
+}
+Error boolean_of_no_value(const Element& element) {
+  return invalid_bson("Invalid boolean value in BSON field '" + std::string(element.name) + "'");
+}
+
+// REQUIRES a code with scope.
+DocView scope_of(const Element& element) noexcept {
+  const std::uint8_t* const code = element.bytes.data() + 4;
+  return DocView::trusted(code + 4 + load_le<std::uint32_t>(code));
+}
 
 // Bytes of a NUL-terminated string with its NUL, or 0 when there is none within `room`.
 std::size_t cstring_size(const std::uint8_t* at, std::size_t room) noexcept {
@@ -103,8 +114,6 @@ bool ValueView::truthy() const noexcept {
   }
 }
 
-DocView::DocView() noexcept : data_(empty_document) {}
-
 Result<DocView> DocView::parse(Bytes bytes) {
   if (bytes.size() < 5) return invalid_bson("BSON document is shorter than 5 bytes");
   const std::size_t size = load_le<std::uint32_t>(bytes.data());
@@ -162,6 +171,13 @@ Result<void> DocView::validate(int depth_max) const {
   }
 }
 
+Result<void> validate_element(const Element& element, int depth_max) {
+  if (is_boolean_of_no_value(element)) return boolean_of_no_value(element);
+  if (element.is_document() || element.is_array()) return element.as_document().validate(depth_max);
+  if (element.type == BsonType::code_with_scope) return scope_of(element).validate(depth_max);
+  return {};
+}
+
 bool BsonValidator::enter(DocView document) noexcept {
   if (depth_ == depth_max_) return false;
   ends_[static_cast<std::size_t>(depth_++)] = document.data() + document.size() - 1;
@@ -182,14 +198,11 @@ Result<bool> BsonValidator::step(std::size_t elements) {
     }
     const DocIterator element(at_, end);
     if (element.malformed()) return invalid_bson("Malformed element in a BSON document");
-    if (element->type == BsonType::boolean && element->bytes[0] > 1) {
-      return invalid_bson("Invalid boolean value in BSON field '" + std::string(element->name) + "'");
-    }
+    if (is_boolean_of_no_value(*element)) return boolean_of_no_value(*element);
     if (element->is_document() || element->is_array()) {
       if (!enter(element->as_document())) return too_deep();
     } else if (element->type == BsonType::code_with_scope) {
-      const std::uint8_t* code = element->bytes.data() + 4;
-      if (!enter(DocView::trusted(code + 4 + load_le<std::uint32_t>(code)))) return too_deep();
+      if (!enter(scope_of(*element))) return too_deep();
     } else {
       at_ += element->raw.size();
     }

@@ -148,10 +148,14 @@ class DocIterator {
   bool malformed_ = false;
 };
 
+namespace detail {
+inline constexpr std::uint8_t empty_document[5] = {5, 0, 0, 0, 0};
+}  // namespace detail
+
 class DocView {
  public:
   // The empty document.
-  DocView() noexcept;
+  DocView() noexcept : data_(detail::empty_document) {}
   // REQUIRES: bytes hold exactly one document whose frame is known to be right.
   static DocView trusted(const void* data) noexcept {
     DocView view;
@@ -185,6 +189,9 @@ class DocView {
  private:
   const std::uint8_t* data_;
 };
+
+// Checks an element as DocView::validate() does, if its frame is known to be right. `depth_max`: of documents in it.
+Result<void> validate_element(const Element& element, int depth_max);
 
 inline DocView ValueView::as_document() const noexcept { return DocView::trusted(bytes.data()); }
 

@@ -49,10 +49,19 @@ constexpr std::size_t looked_through_at_once_bytes_max = 256 * limits::kib;
 constexpr std::size_t checked_document_bytes = 64;
 constexpr std::size_t elements_per_step = 256, documents_per_step = 64, summed_bytes_per_step = 64 * limits::kib;
 
+// The top level was checked as it was parsed.
+Result<void> check_body(const wire::OpMsg& message) {
+  if (!message.fields.is_of(message.body)) return message.body.validate();
+  for (IndexedIterator at(message.body, &message.fields); !at.done(); ++at) {
+    if (auto valid = validate_element(*at, limits::bson_depth_max - 1); valid.has_error()) return valid;
+  }
+  return {};
+}
+
 // Every document of the request is well-formed to its last element: routed documents are not checked again, and
 // shards must not get damaged ones.
 Result<void> check_documents(const wire::OpMsg& message) {
-  if (auto valid = message.body.validate(); valid.has_error()) return valid.error();
+  if (auto valid = check_body(message); valid.has_error()) return valid;
   for (const wire::DocSequence& sequence : message.sequences) {
     for (const DocView document : sequence) {
       if (auto valid = document.validate(); valid.has_error()) return valid.error();
@@ -88,12 +97,15 @@ Task<Result<void>> check_documents_in_steps(TimeSlice& slice, const wire::OpMsg&
   co_return Result<void>();
 }
 
-Task<Result<wire::OpMsg>> parse_in_steps(TimeSlice& slice, Bytes message) {
+Task<Result<void>> parse_in_steps(TimeSlice& slice, wire::OpMsg& into, Bytes message) {
   wire::OpMsgParser parser(message);
   for (;;) {
     const auto stepped = parser.step(summed_bytes_per_step, documents_per_step);
     if (stepped.has_error()) co_return stepped.error();
-    if (*stepped) co_return std::move(parser).take();
+    if (*stepped) {
+      into = std::move(parser).take();
+      co_return Result<void>();
+    }
     if (slice.is_over(4 * limits::kib)) co_await slice.next();
   }
 }
@@ -388,12 +400,14 @@ Task<bool> ClientConnection::handle_op_msg() {
   exec::Context& context = environment_.context;
   const bool large = message_.size() > looked_through_at_once_bytes_max;
   TimeSlice slice(context.pump);
-  Result<wire::OpMsg> parsed = Error(ErrorCode::internal_error, std::string());
+  exec::Request request;
+  const wire::OpMsg& message = request.message;
+  Result<void> parsed;
   if (large) {
-    auto parsing = parse_in_steps(slice, message_.bytes());
+    auto parsing = parse_in_steps(slice, request.message, message_.bytes());
     parsed = co_await parsing;
   } else {
-    parsed = wire::parse_op_msg(message_.bytes());
+    parsed = wire::parse_op_msg(request.message, message_.bytes());
   }
   if (parsed.has_error()) {
     if (wire::connection_fatal(parsed.error())) {
@@ -407,45 +421,44 @@ Task<bool> ClientConnection::handle_op_msg() {
     auto writing = write_response(response);
     co_return co_await writing;
   }
-  checksum_ = parsed->has_flag(wire::flags::checksum_present);
+  checksum_ = message.has_flag(wire::flags::checksum_present);
   Result<void> valid;
   if (large) {
-    auto checking = check_documents_in_steps(slice, *parsed);
+    auto checking = check_documents_in_steps(slice, message);
     valid = co_await checking;
   } else {
-    valid = check_documents(*parsed);
+    valid = check_documents(message);
   }
   if (valid.has_error()) {
-    if (parsed->has_flag(wire::flags::more_to_come)) co_return true;
+    if (message.has_flag(wire::flags::more_to_come)) co_return true;
     exec::Response response = exec::refuse(context.shared.metrics, valid.error());
     auto writing = write_response(response);
     co_return co_await writing;
   }
-  const bool silent = parsed->has_flag(wire::flags::more_to_come);
+  const bool silent = message.has_flag(wire::flags::more_to_come);
   Bytes sections = message_.bytes().subspan(limits::message_header_bytes + 4);
   if (checksum_) sections = sections.first(sections.size() - 4);
-  auto request = exec::parse_request(*parsed, sections, arrived_);
-  if (request.has_error()) {
+  if (auto read = exec::read_request(request, sections, arrived_); read.has_error()) {
     if (silent) co_return true;
-    exec::Response response = exec::refuse(context.shared.metrics, request.error());
+    exec::Response response = exec::refuse(context.shared.metrics, read.error());
     auto writing = write_response(response);
     co_return co_await writing;
   }
   shard::ShardTime shards;
-  request->interrupt = &client_.interrupt;
-  request->shard_time = &shards;
-  request->user = client_.user;
-  request->compressed = compresses_replies();
+  request.interrupt = &client_.interrupt;
+  request.shard_time = &shards;
+  request.user = client_.user;
+  request.compressed = compresses_replies();
   const bool stranger = context.shared.authorization && !client_.login.user;
-  if (!request->lsid.empty() && !stranger) client_.presence.note_session(request->lsid);
-  if (is_hello_name(request->name)) {
-    auto answering = answer_hello(*request, parsed->has_flag(wire::flags::exhaust_allowed));
+  if (!request.lsid.empty() && !stranger) client_.presence.note_session(request.lsid);
+  if (is_hello_name(request.name)) {
+    auto answering = answer_hello(request, message.has_flag(wire::flags::exhaust_allowed));
     co_return co_await answering;
   }
   if (relay_ && !environment_.older->lives.load(std::memory_order_relaxed)) relay_.reset();
-  if (belongs_to_older(*request)) {
+  if (belongs_to_older(request)) {
     // That process has the users of its own start.
-    if (auto allowed = exec::check_may_run(context, client_, *request); allowed.has_error()) {
+    if (auto allowed = exec::check_may_run(context, client_, request); allowed.has_error()) {
       auto refusing = refuse(allowed.error(), silent);
       co_return co_await refusing;
     }
@@ -454,9 +467,9 @@ Task<bool> ClientConnection::handle_op_msg() {
     if (relayed != Relayed::unanswered) co_return relayed == Relayed::answered;
   }
   std::vector<std::int64_t> killed;  // in the older process
-  const bool kills = request->name == "killCursors";
-  if (reaches_older() && (kills || ends_sessions(*request))) {
-    auto asking = kills ? kill_in_older(*request, killed) : end_sessions_in_older(*request);
+  const bool kills = request.name == "killCursors";
+  if (reaches_older() && (kills || ends_sessions(request))) {
+    auto asking = kills ? kill_in_older(request, killed) : end_sessions_in_older(request);
     const Result<void> asked = co_await asking;
     if (asked.has_error()) {
       auto refusing = refuse(asked.error(), silent);
@@ -464,20 +477,20 @@ Task<bool> ClientConnection::handle_op_msg() {
     }
   }
   TimePoint first_tried{};
-  exec::CommandTrace trace(context.shared.tracer.get(), *request, client_, shards, received_, first_tried);
-  auto running = exec::run_command(context, client_, *request);
+  exec::CommandTrace trace(context.shared.tracer.get(), request, client_, shards, received_, first_tried);
+  auto running = exec::run_command(context, client_, request);
   exec::Response response = co_await running;
   if (!killed.empty() && !response.failed && !response.closes) response = with_killed(response, std::move(killed));
   trace.answered(response);
   // Ends with the connection, so that it cannot become another user's.
-  if (balanced() && request->start_transaction && request->txn_number &&
-      exec::owns_session(context, client_, *request)) {
-    transactions_.note(*context.shared.transactions, *request);
+  if (balanced() && request.start_transaction && request.txn_number &&
+      exec::owns_session(context, client_, request)) {
+    transactions_.note(*context.shared.transactions, request);
   }
   if (response.closes) co_return false;
   if (silent) co_return true;
   if (exec::StreamReply* stream = response.stream()) {
-    if (request->compressed) context.shared.metrics.uncompressed_replies.add();
+    if (request.compressed) context.shared.metrics.uncompressed_replies.add();
     const std::size_t bytes = stream->reply.message_bytes;
     auto relaying = exec::relay_stream(context, *transport_, *stream, next_request_id_++,
                                        header_.request_id, first_tried);

@@ -61,11 +61,13 @@ class NameSet {
   absl::flat_hash_set<std::string_view> many_;
 };
 
-Result<void> check_body(DocView body, bool unique_names) {
+Result<void> check_body(DocView body, bool unique_names, ElementIndex& fields) {
   NameSet names;
   std::size_t count = 0;
+  fields.begin(body);
   DocIterator it = body.begin();
   for (; !it.done(); ++it) {
+    fields.add(*it);
     if (!unique_names) {
       continue;
     }
@@ -100,12 +102,13 @@ Result<DocView> parse_document(Bytes bytes) {
 // Walks over the sections of one message.
 class SectionParser {
  public:
-  SectionParser(Bytes sections, bool unique_names, std::uint32_t message_flags)
-      : rest_(sections), unique_names_(unique_names) {
+  // `into`: a message without content, which outlives this.
+  SectionParser(Bytes sections, bool unique_names, std::uint32_t message_flags, OpMsg& into)
+      : rest_(sections), unique_names_(unique_names), message_(into) {
     message_.flags = message_flags;
   }
 
-  // Looks at the next `documents` documents of sequences. True: that was all, and the message may be taken.
+  // Looks at the next `documents` documents of sequences. True: that was all.
   Result<bool> step(std::size_t documents) {
     for (;;) {
       if (Result<void> counted = count_documents(documents); !counted) {
@@ -134,8 +137,6 @@ class SectionParser {
     }
     return true;
   }
-  OpMsg take() && { return std::move(message_); }
-
  private:
   static Result<void> unknown(std::uint8_t kind) {
     return Error(code_unknown_section, "Unknown section kind " + std::to_string(kind));
@@ -155,7 +156,7 @@ class SectionParser {
     has_body_ = true;
     message_.body = *body;
     rest_ = rest_.subspan(body->size());
-    return check_body(*body, unique_names_);
+    return check_body(*body, unique_names_, message_.fields);
   }
 
   Result<void> take_sequence() {
@@ -229,7 +230,7 @@ class SectionParser {
   bool unique_names_;
   bool has_body_ = false;
   Bytes uncounted_;
-  OpMsg message_;
+  OpMsg& message_;
 };
 
 namespace {
@@ -261,21 +262,29 @@ Result<Bytes> sections_of(Bytes message, bool verify_checksum) {
   return sections;
 }
 
-Result<OpMsg> parse(Bytes message, bool verify_checksum, bool unique_names) {
+Result<void> parse_into(OpMsg& into, Bytes message, bool verify_checksum, bool unique_names) {
   const Result<Bytes> sections = sections_of(message, verify_checksum);
   if (!sections) {
     return sections.error();
   }
-  SectionParser parser(*sections, unique_names, peek_flags(message));
+  SectionParser parser(*sections, unique_names, peek_flags(message), into);
   for (;;) {
     const Result<bool> stepped = parser.step(SIZE_MAX);
     if (!stepped) {
       return stepped.error();
     }
     if (*stepped) {
-      return std::move(parser).take();
+      return {};
     }
   }
+}
+
+Result<OpMsg> parse(Bytes message, bool verify_checksum, bool unique_names) {
+  Result<OpMsg> parsed{OpMsg()};
+  if (auto failed = parse_into(*parsed, message, verify_checksum, unique_names); failed.has_error()) {
+    parsed = std::move(failed).error();
+  }
+  return parsed;
 }
 
 void append_bytes(std::vector<std::uint8_t>& out, const void* from, std::size_t size) {
@@ -310,12 +319,12 @@ Result<bool> OpMsgParser::step(std::size_t bytes, std::size_t documents) {
     if (!sections) {
       return sections.error();
     }
-    parser_ = std::make_unique<SectionParser>(*sections, true, peek_flags(message_));
+    parser_ = std::make_unique<SectionParser>(*sections, true, peek_flags(message_), parsed_);
   }
   return parser_->step(documents);
 }
 
-OpMsg OpMsgParser::take() && { return std::move(*parser_).take(); }
+Result<void> parse_op_msg(OpMsg& into, Bytes whole_message) { return parse_into(into, whole_message, true, true); }
 
 Result<OpMsg> parse_op_msg(Bytes whole_message, bool verify_checksum) {
   return parse(whole_message, verify_checksum, true);

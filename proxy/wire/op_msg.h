@@ -12,6 +12,7 @@
 
 #include "allocator/limits.h"
 #include "cursor/bson_view.h"
+#include "cursor/element_index.h"
 #include "proxy/wire/message.h"
 
 namespace spillway::wire {
@@ -64,6 +65,7 @@ struct DocSequence {
 struct OpMsg {
   std::uint32_t flags = 0;
   DocView body;
+  ElementIndex fields;  // of the body, as it was parsed; another body may have taken its place
   absl::InlinedVector<DocSequence, limits::document_sequences_max> sequences;
 
   const DocSequence* sequence(std::string_view name) const noexcept;  // nullptr: there is none
@@ -76,6 +78,8 @@ struct OpMsg {
 // Errors that are connection_fatal(): close without a reply. All others get an ordinary error reply
 // (unless peek_flags() has more_to_come).
 Result<OpMsg> parse_op_msg(Bytes whole_message, bool verify_checksum = true);
+// The same, into a message without content: a parsed message is not small.
+Result<void> parse_op_msg(OpMsg& into, Bytes whole_message);
 
 // The same for a shard's reply: names are not checked for duplicates.
 Result<OpMsg> parse_op_msg_reply(Bytes whole_message, bool verify_checksum = true);

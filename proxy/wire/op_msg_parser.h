@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "proxy/wire/op_msg.h"
 
@@ -22,12 +23,13 @@ class OpMsgParser {
   // Processes up to `bytes` of the checksum, or up to `documents` documents of sequences. True: that was all, and the
   // message may be taken.
   Result<bool> step(std::size_t bytes, std::size_t documents);
-  OpMsg take() &&;
+  OpMsg take() && { return std::move(parsed_); }
 
  private:
   Bytes message_;
   std::size_t summed_bytes_ = 0;
   std::uint32_t sum_ = 0;
+  OpMsg parsed_;
   std::unique_ptr<SectionParser> parser_;
 };
 

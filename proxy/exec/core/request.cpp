@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <limits>
@@ -16,12 +17,6 @@ namespace spillway::exec {
 
 namespace {
 
-// $traceCtx: generic from MongoDB 8.3 on, and unknown to servers before it.
-constexpr FieldTable<18> stripped_request_fields(
-    {"$clusterTime", "$configTime", "$topologyTime", "$configServerState", "$client", "$audit", "$oplogQueryData",
-     "$replData", "$traceCtx", "tracking_info", "maxTimeMSOpOnly", "allowImplicitCollectionCreation", "shardVersion",
-     "databaseVersion", "apiVersion", "apiStrict", "apiDeprecationErrors", "help"});
-
 // opTime and electionId: of writes, for routers.
 constexpr FieldTable<13> stripped_reply_fields(
     {"$clusterTime", "operationTime", "$configServerState", "$configTime", "$topologyTime", "$gleStats",
@@ -32,20 +27,32 @@ constexpr FieldTable<14> generic_arguments(
     {"$db", "lsid", "txnNumber", "autocommit", "startTransaction", "comment", "maxTimeMS", "readConcern",
      "writeConcern", "$readPreference", "clientOperationKey", "$queryOptions", "stmtId", "coordinator"});
 
-// The fields that take_argument() reads, in the order of its table.
+// The fields that take_argument() reads, in the order of request_fields.
 enum class Argument : std::uint8_t {
   db, lsid, txn_number, autocommit, start_transaction, max_time_ms, read_preference, comment, read_concern,
-  api_version, api_strict, api_deprecation_errors, old_max_time_ms, help, cluster_time, write_concern, trace_context
+  old_max_time_ms, write_concern, api_version, api_strict, api_deprecation_errors, help, cluster_time, trace_context
 };
-constexpr FieldTable<17> arguments({"$db", "lsid", "txnNumber", "autocommit", "startTransaction", "maxTimeMS",
-                                    "$readPreference", "comment", "readConcern", "apiVersion", "apiStrict",
-                                    "apiDeprecationErrors", "$maxTimeMs", "help", "$clusterTime", "writeConcern",
-                                    "$traceCtx"});
+// From apiVersion on: those that a router strips. ($traceCtx: generic from MongoDB 8.3 on, and unknown to servers
+// before it.)
+constexpr auto first_stripped_field = static_cast<std::size_t>(Argument::api_version);
+constexpr FieldTable<29> request_fields(
+    {"$db", "lsid", "txnNumber", "autocommit", "startTransaction", "maxTimeMS", "$readPreference", "comment",
+     "readConcern", "$maxTimeMs", "writeConcern", "apiVersion", "apiStrict", "apiDeprecationErrors", "help",
+     "$clusterTime", "$traceCtx", "$configTime", "$topologyTime", "$configServerState", "$client", "$audit",
+     "$oplogQueryData", "$replData", "tracking_info", "maxTimeMSOpOnly", "allowImplicitCollectionCreation",
+     "shardVersion", "databaseVersion"});
+static_assert(request_fields.find("apiVersion") == first_stripped_field);
+static_assert(request_fields.find("$traceCtx") == static_cast<std::size_t>(Argument::trace_context));
+
+constexpr std::array<bool, 256> forbidden_in_database_names = [] {
+  std::array<bool, 256> all{};
+  for (const char each : std::string_view("/\\. \"$*<>:|?\0", 13)) all[static_cast<unsigned char>(each)] = true;
+  return all;
+}();
 
 Result<void> check_database_name(std::string_view db) {
-  constexpr std::string_view forbidden("/\\. \"$*<>:|?\0", 13);
-  if (db.empty() || db.size() > limits::database_name_bytes_max ||
-      db.find_first_of(forbidden) != std::string_view::npos) {
+  const auto is_forbidden = [](char c) { return forbidden_in_database_names[static_cast<unsigned char>(c)]; };
+  if (db.empty() || db.size() > limits::database_name_bytes_max || std::any_of(db.begin(), db.end(), is_forbidden)) {
     return Error(ErrorCode::invalid_namespace, fmt::format("Invalid database name: '{}'", db));
   }
   return {};
@@ -137,11 +144,9 @@ Result<void> take_api_flag(std::optional<bool>& flag, const Element& field) {
   return {};
 }
 
-// Reads one generic argument into the request.
-Result<void> take_argument(Request& request, const Element& field) {
-  const std::size_t known = arguments.find(field.name);
-  if (known == arguments.absent) return {};
-  switch (static_cast<Argument>(known)) {
+// Reads one generic argument into the request; `which` may lie beyond those.
+Result<void> take_argument(Request& request, Argument which, const Element& field) {
+  switch (which) {
     case Argument::db:
       if (!field.is_string()) return wrong_type("$db", field, "string");
       request.db = field.as_string();
@@ -209,7 +214,8 @@ Result<void> check_transaction_fields(const Request& request) {
 }  // namespace
 
 bool is_stripped_from_request(std::string_view field) noexcept {
-  return stripped_request_fields.contains(field);
+  const std::size_t known = request_fields.find(field);
+  return known != request_fields.absent && known >= first_stripped_field;
 }
 bool is_stripped_from_reply(std::string_view field) noexcept {
   return stripped_reply_fields.contains(field);
@@ -280,19 +286,18 @@ Result<void> check_read_time(const Request& request, bool in_cluster) {
   return {};
 }
 
-Result<Request> parse_request(const wire::OpMsg& message, Bytes sections, TimePoint now) {
-  Request request;
-  request.message = message;
+Result<void> read_request(Request& request, Bytes sections, TimePoint now) {
   request.sections = sections;
-  request.body = message.body;
-  const Element first = message.body.first();
-  if (!first.exists()) return Error(ErrorCode::failed_to_parse, "the command document is empty");
-  request.name = first.name;
+  request.body = request.message.body;
+  IndexedIterator at(request.body, &request.message.fields);
+  if (at.done()) return Error(ErrorCode::failed_to_parse, "the command document is empty");
+  request.name = at->name;
   request.arrived = now;
-  auto at = message.body.begin();
   for (++at; !at.done(); ++at) {
-    if (is_stripped_from_request(at->name)) request.strips_fields = true;
-    if (auto taken = take_argument(request, *at); taken.has_error()) return taken.error();
+    const std::size_t known = request_fields.find(at->name);
+    if (known == request_fields.absent) continue;
+    if (known >= first_stripped_field) request.strips_fields = true;
+    if (auto taken = take_argument(request, static_cast<Argument>(known), *at); taken.has_error()) return taken;
   }
   if (!request.api.version && (request.api.strict || request.api.deprecation_errors)) {
     return Error(4886600, "Provided apiStrict and/or apiDeprecationErrors without passing apiVersion");
@@ -301,16 +306,23 @@ Result<Request> parse_request(const wire::OpMsg& message, Bytes sections, TimePo
     return Error(40571, "OP_MSG requests require a $db argument");
   }
   if (!(request.db == auth::external_db && is_of_users(request.name))) {
-    if (auto checked = check_database_name(request.db); checked.has_error()) return checked.error();
+    if (auto checked = check_database_name(request.db); checked.has_error()) return checked;
   }
   if (request.db == "local") {
     return Error(ErrorCode::illegal_operation, "Can't use 'local' database through mongos");
   }
-  if (auto checked = check_transaction_fields(request); checked.has_error()) return checked.error();
+  if (auto checked = check_transaction_fields(request); checked.has_error()) return checked;
   if (request.max_time_ms && request.name != "getMore") {
     // The shard's own limit fires first; ours is for a shard that hangs.
     request.deadline = now + std::chrono::milliseconds(*request.max_time_ms + 250);
   }
+  return {};
+}
+
+Result<Request> parse_request(const wire::OpMsg& message, Bytes sections, TimePoint now) {
+  Result<Request> request{Request()};
+  request->message = message;
+  if (auto read = read_request(*request, sections, now); read.has_error()) request = std::move(read).error();
   return request;
 }
 

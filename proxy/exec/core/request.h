@@ -96,6 +96,8 @@ Result<void> check_read_time(const Request& request, bool in_cluster);
 // for transaction fields that contradict each other, FailedToParse(9), APIVersionError(322), BadValue(2),
 // 4886600 for apiStrict or apiDeprecationErrors without apiVersion.
 Result<Request> parse_request(const wire::OpMsg& message, Bytes sections, TimePoint now);
+// The same, into a request of which only `message` is set.
+Result<void> read_request(Request& request, Bytes sections, TimePoint now);
 
 // Is a top-level field one that a router strips from a client's command before forwarding?
 bool is_stripped_from_request(std::string_view field) noexcept;

@@ -94,9 +94,9 @@ Result<void> take_field(FindArguments& find, FindField which, const Element& fie
 
 }  // namespace
 
-Result<FindArguments> parse_find(DocView body) {
+Result<FindArguments> parse_find(DocView body, const ElementIndex* fields) {
   FindArguments find;
-  auto at = body.begin();
+  IndexedIterator at(body, fields);
   // As collection_argument() does it, without reading the element twice.
   if (!at->is_string() || at->as_string().empty()) return collection_argument(body).error();
   find.collection = at->as_string();

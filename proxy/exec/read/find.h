@@ -24,7 +24,8 @@ struct FindArguments {
 };
 
 // Errors: InvalidNamespace(73), TypeMismatch(14), 51024 for negative numbers, FailedToParse(9), BadValue(2).
-Result<FindArguments> parse_find(DocView body);
+// `fields`: of the body, or of another document; null: there is none.
+Result<FindArguments> parse_find(DocView body, const ElementIndex* fields = nullptr);
 
 // The limit for each of several shards when the skip is done here: the sum, or Overflow(15).
 Result<std::int64_t> shard_limit(std::int64_t limit, std::int64_t skip);
