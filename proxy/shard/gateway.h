@@ -160,6 +160,10 @@ struct Reply {
 };
 
 // The state of a shard as its worker knows it.
+  // Likewise its only field `cursor`, if that is a document.
+  std::uint32_t cursor_at = 0;
+  bool says_ok = false;  // as wire::reply_is_ok() tells it; false, too, if the reply streams
+  bool plain = false;    // it has no fields but `cursor` and `ok`
 struct HostState {
   HostAddress address;
   bool known = false;    // answered its last hello
@@ -168,6 +172,7 @@ struct HostState {
   std::int64_t ping_ms = 0;
   std::size_t in_use = 0, available = 0, created = 0;
   std::size_t waiting = 0;          // requests in line for a connection
+  DocView cursor() const noexcept { return DocView::trusted(bytes.data() + cursor_at); }  // REQUIRES cursor_at != 0
   std::size_t connections_max = 0;  // of this worker
 };
 // What a shard supports.

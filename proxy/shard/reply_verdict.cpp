@@ -15,6 +15,8 @@ namespace spillway::shard {
 
 namespace {
 
+constexpr std::string_view ok_field = "ok";
+constexpr std::string_view cursor_field = "cursor";
 constexpr std::string_view write_concern_error_field = "writeConcernError";
 constexpr std::string_view write_errors_field = "writeErrors";
 constexpr std::string_view cluster_time_field = "$clusterTime";
@@ -80,12 +82,20 @@ ReplyVerdict judge_reply(DocView reply) noexcept {
   ReplyVerdict verdict;
   bool ok = false;
   std::int32_t code = 0;
+  std::size_t oks = 0, cursors = 0, fields = 0;
   DocIterator it = reply.begin();
-  for (; !it.done(); ++it) {
+  for (; !it.done(); ++it, ++fields) {
     // By length first: most fields of most replies are none of these.
     switch (it->name.size()) {
-      case std::string_view("ok").size():
-        if (it->name == "ok") ok = it->truthy();
+      case ok_field.size():
+        if (it->name != ok_field) break;
+        ok = it->truthy();
+        // Of two the first counts, as in every other lookup.
+        if (oks++ == 0) verdict.says_ok = ok && (it->is_number() || it->type == BsonType::boolean);
+        break;
+      case cursor_field.size():
+        if (it->name != cursor_field) break;
+        verdict.cursor = cursors++ == 0 && it->is_document() ? it->bytes.data() : nullptr;
         break;
       case std::string_view("code").size():
         if (it->name == "code") code = code_of(*it);
@@ -113,6 +123,7 @@ ReplyVerdict judge_reply(DocView reply) noexcept {
     }
   }
   verdict.well_formed = !it.malformed();
+  verdict.plain = oks + cursors == fields;
   if (!ok) verdict.code = code;
   return verdict;
 }
@@ -124,6 +135,9 @@ ReplyVerdict judge_reply(Reply& reply) noexcept {
   };
   reply.operation_time_at = offset_of(verdict.operation_time);
   reply.cluster_time_at = offset_of(verdict.cluster_time);
+  reply.cursor_at = offset_of(verdict.cursor);
+  reply.says_ok = verdict.says_ok;
+  reply.plain = verdict.plain;
   return verdict;
 }
 

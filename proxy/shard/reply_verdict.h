@@ -15,10 +15,14 @@ struct ReplyVerdict {
   // Their values in the reply; null: there is none.
   const std::uint8_t* operation_time = nullptr;
   const std::uint8_t* cluster_time = nullptr;
+  const std::uint8_t* cursor = nullptr;  // of its only `cursor`, if that is a document
+  // As in Reply.
+  bool says_ok = false;
+  bool plain = false;
   bool good() const noexcept { return well_formed && code == 0 && inner_state_change == 0; }
 };
 ReplyVerdict judge_reply(DocView reply) noexcept;
-// The same; the reply gets to know where its times stand. REQUIRES !streaming().
+// The same; the reply gets to know what was found. REQUIRES !streaming().
 ReplyVerdict judge_reply(Reply& reply) noexcept;
 
 // The reply with those of its writeErrors and its writeConcernError that describe the shard's state relabelled as

@@ -146,6 +146,15 @@ Result<CursorReply> parse_cursor_reply(DocView reply) {
   return result;
 }
 
+Result<CursorReply> parse_cursor(DocView reply, DocView cursor) {
+  CursorReply result;
+  result.cursor = cursor;
+  if (Result<void> taken = take_cursor(result, reply); !taken) {
+    return std::move(taken).error();
+  }
+  return result;
+}
+
 Error error_from_reply(DocView reply) {
   Error error(code_unknown_error, "the shard's error reply has no message");
   BsonWriter extra;

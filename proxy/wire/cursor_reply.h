@@ -31,6 +31,9 @@ struct CursorReply {
 // describes (error_from_reply); one that is no cursor reply is FailedToParse.
 Result<CursorReply> parse_cursor_reply(DocView reply);
 
+// The same for a reply of which is known that it has ok: 1 and this cursor. Values beside the cursor stay unset.
+Result<CursorReply> parse_cursor(DocView reply, DocView cursor);
+
 // ok is a number (or bool) that is true.
 bool reply_is_ok(DocView reply) noexcept;
 

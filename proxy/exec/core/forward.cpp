@@ -106,9 +106,9 @@ Response passthrough(shard::Reply reply) {
   return response;
 }
 
-Response passthrough_ok(shard::Reply reply) {
+Response passthrough_ok(shard::Reply&& reply) {
   std::uint8_t* const document = reply.bytes.data() + (reply.body().data() - reply.bytes.data());
-  strip_in_place(document);
+  if (!reply.plain) strip_in_place(document);
   return Response::of_buffer(std::move(reply.bytes), DocView::trusted(document));
 }
 

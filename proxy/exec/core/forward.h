@@ -54,7 +54,7 @@ Response passthrough(shard::Reply reply);
 // The code of an ok: 0 reply; 0: it has none.
 std::int32_t failure_code(DocView reply) noexcept;
 // The same for a reply that is known to be ok.
-Response passthrough_ok(shard::Reply reply);
+Response passthrough_ok(shard::Reply&& reply);
 
 // The targets of a namespace: chunk owners, or the primary shard if it is not sharded.
 struct Targets {

@@ -110,10 +110,11 @@ ShardOutcome ShardCall::await_resume() {
   }
   if (context_.has_cluster_time()) note_times(context_, outcome.reply, time_);
   const DocView body = outcome.reply.body();
-  const bool looks = body.size() <= looked_through_at_once_bytes_max && !body["cursor"].is_document();
+  const bool looks = outcome.reply.cursor_at == 0 && body.size() <= looked_through_at_once_bytes_max &&
+                     !body["cursor"].is_document();
   if (looks && body.validate().has_error()) {
     call_malformed(context_, outcome);
-  } else if (!wire::reply_is_ok(body)) {
+  } else if (!outcome.reply.says_ok) {
     outcome.error = wire::error_from_reply(body);
     if (context_.in_cluster()) note_refusal(context_, by_, body);
     // The only error that does not end the transaction on its shard. The answer does not say readOnly.

@@ -95,6 +95,12 @@ Result<bool> prepare_stream(shard::Reply& reply, bool change_stream, std::size_t
   return true;
 }
 
+// Its top level was read when it came. REQUIRES a complete reply.
+Result<wire::CursorReply> cursor_of(const shard::Reply& reply) {
+  const bool known = reply.says_ok && reply.cursor_at != 0;
+  return known ? wire::parse_cursor(reply.body(), reply.cursor()) : wire::parse_cursor_reply(reply.body());
+}
+
 // The batch of this reply is too large for the client, or it names another collection: sends what fits, and keeps the
 // rest in the cursor.
 Result<Response> repack(Context& context, ActiveCursor& cursor, std::size_t index, shard::Reply reply,
@@ -136,7 +142,7 @@ Response rebuilt(DocView body, std::int64_t id) {
   return Response(std::move(out).finish());
 }
 
-Response with_id(shard::Reply reply, const wire::CursorReply& parsed, std::int64_t id) {
+Response with_id(shard::Reply&& reply, const wire::CursorReply& parsed, std::int64_t id) {
   if (parsed.id_offset == 0) return rebuilt(reply.body(), id);
   auto* const document = const_cast<std::uint8_t*>(reply.body().data());
   if (parsed.id != id) store_le(document + parsed.id_offset, id);
@@ -199,7 +205,7 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, Shar
     auto read = co_await read_whole(context, seed.request, reply);
     if (read.has_error()) co_return read.error();
   }
-  auto parsed = wire::parse_cursor_reply(reply.body());
+  auto parsed = cursor_of(reply);
   if (parsed.has_error())
     co_return passthrough(std::move(reply));  // an error, or no cursor in it: pass it on
   const std::size_t batch_bytes = parsed->batch.size();
@@ -271,7 +277,7 @@ std::int64_t size_to_ask(Context& context, const Request& request, ClusterCursor
 Result<std::optional<Response>> pass_complete(Context& context, ActiveCursor& cursor, const PassRequest& pass,
                                               shard::Reply reply) {
   RemoteCursor& remote = cursor->remotes[pass.remote];
-  auto parsed = wire::parse_cursor_reply(reply.body());
+  auto parsed = cursor_of(reply);
   if (parsed.has_error()) {
     if (parsed.error().is(ErrorCode::cursor_not_found)) remote.id = 0;
     Error error = cursor.fail(parsed.error());

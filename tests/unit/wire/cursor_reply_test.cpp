@@ -29,6 +29,22 @@ TEST_CASE("a_cursor_reply_is_read") {
   CHECK_FALSE(parsed->recovery_token.exists());
 }
 
+TEST_CASE("a_known_cursor_is_read_without_the_fields_beside_it") {
+  const BsonDoc reply =
+      doc(R"({"ok": 1, "cursor": {"id": {"$numberLong": "7"}, "ns": "d.c", "firstBatch": [{"_id": 1}]}})");
+  const DocView cursor = reply.view()["cursor"].as_document();
+  const Result<CursorReply> whole = parse_cursor_reply(reply);
+  const Result<CursorReply> known = parse_cursor(reply, cursor);
+  REQUIRE(known);
+  CHECK(known->id == 7);
+  CHECK(known->id_offset == whole->id_offset);
+  CHECK(known->batch_offset == whole->batch_offset);
+  CHECK(known->batch.data() == whole->batch.data());
+  CHECK(known->cursor.data() == cursor.data());
+  const BsonDoc empty = doc(R"({"ok": 1, "cursor": {"ns": "d.c"}})");
+  CHECK(code_of(parse_cursor(empty, empty.view()["cursor"].as_document())) == 9);
+}
+
 TEST_CASE("fields_come_in_any_order_and_the_id_may_be_an_int32") {
   const BsonDoc reply = doc(R"({"ok": 1.0, "cursor": {"id": 0, "ns": "d.c", "nextBatch": []}})");
   const Result<CursorReply> parsed = parse_cursor_reply(reply);
