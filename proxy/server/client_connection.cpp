@@ -235,8 +235,23 @@ Task<void> ClientConnection::run() {
   }
   while (go_on) {
     if (environment_.leave_to && leave()) break;
-    auto reading = read_message();
-    const bool read = co_await reading;
+    request_compressor_.reset();
+    std::size_t have = 0;
+    FirstRead first = FirstRead::part;
+    if (pipelined_.size() == 0) {
+      // Here, so that a message that comes whole takes no frame of its own, nor does the wait for it.
+      idle_ = true;
+      ReadyWait readable(*transport_, Transport::Direction::read);
+      const bool ready = co_await readable;
+      idle_ = false;
+      rests_ = std::exchange(asked_to_leave_, false) && !ready && !closing_;
+      first = ready && !closing_ ? read_first(have) : FirstRead::gone;
+    }
+    bool read = first == FirstRead::whole;
+    if (first == FirstRead::part) {
+      auto reading = read_message(have);
+      read = co_await reading;
+    }
     if (!read && std::exchange(rests_, false)) continue;
     if (!read) break;
     ++messages_;

@@ -135,8 +135,13 @@ class ClientConnection {
                                         std::vector<std::int64_t>& killed);
   static exec::Response with_killed(const exec::Response& response, std::vector<std::int64_t> killed);
 
-  // client_connection_read.cpp. Fills message_ with one whole message, decompressed. False: the connection must end.
-  Task<bool> read_message();
+  // client_connection_read.cpp. Both fill message_ with one whole message, decompressed.
+  // `part`: it goes on in read_message(). REQUIRES that no bytes are kept.
+  enum class FirstRead : std::uint8_t { whole, part, gone };
+  FirstRead read_first(std::size_t& have);
+  // False: the connection must end.
+  Task<bool> read_message(std::size_t have);
+  MutableBytes room_for_first_read() const noexcept;
   enum class Admission : std::uint8_t { taken, refused, gone };
   bool is_stranger() const noexcept;
   bool too_large_for_a_stranger(std::size_t message_bytes) const noexcept;

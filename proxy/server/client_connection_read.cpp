@@ -65,12 +65,44 @@ std::optional<std::uint32_t> flags_of(const wire::MessageHeader& header, Bytes s
 
 }  // namespace
 
-Task<bool> ClientConnection::read_message() {
-  request_compressor_.reset();
+// While other requests wait for memory, little is read ahead of it.
+MutableBytes ClientConnection::room_for_first_read() const noexcept {
+  const MutableBytes scratch = environment_.scratch;
+  const exec::Services& shared = environment_.context.shared;
+  const bool scarce = shared.memory.request_queue.somebody_waits() ||
+                      (is_stranger() && shared.memory.stranger_queue.somebody_waits());
+  return scarce ? scratch.first(std::min(scratch.size(), first_read_bytes_scarce)) : scratch;
+}
+
+// `have`: so many bytes are in the scratch.
+ClientConnection::FirstRead ClientConnection::read_first(std::size_t& have) {
+  const IoResult got = transport_->try_read(room_for_first_read());
+  have = got.bytes;
+  if (got.would_block()) return FirstRead::part;
+  if (!got.ok()) return FirstRead::gone;
+  const Bytes fresh = environment_.scratch.first(have);
+  const wire::FrameReader::Need need = wire::FrameReader::peek(fresh);
+  const bool whole = need.kind == wire::FrameReader::Kind::message && need.bytes <= have;
+  if (!whole || need.header.is(wire::OpCode::compressed) || too_large_for_a_stranger(need.bytes)) {
+    return FirstRead::part;
+  }
+  header_ = need.header;
+  received_ = arrived_ = Clock::now();
+  const Admission admission = take_message(need.bytes, fresh);
+  if (admission == Admission::taken) return FirstRead::whole;
+  return admission == Admission::gone ? FirstRead::gone : FirstRead::part;
+}
+
+// `have`: so many bytes are in the scratch; 0: those that are kept come first.
+Task<bool> ClientConnection::read_message(std::size_t have) {
+  if (have > 0 && have < limits::message_header_bytes) {
+    if (!keep_for_later(environment_.scratch.first(have))) co_return false;
+    have = 0;
+  }
   Buffer ahead =
       std::move(pipelined_);  // bytes behind the last message, or a piece of a header
-  for (;;) {
-    Bytes fresh = ahead.bytes();
+  Bytes fresh = have > 0 ? Bytes(environment_.scratch.first(have)) : ahead.bytes();
+  for (;; fresh = ahead.bytes()) {
     if (wire::FrameReader::peek(fresh).kind == wire::FrameReader::Kind::more) {
       // One read fills the scratch; a whole small message is copied once, into a buffer of its
       // size.
@@ -84,13 +116,8 @@ Task<bool> ClientConnection::read_message() {
       if (!ready || (closing_ && fresh.empty())) co_return false;
       const MutableBytes scratch = environment_.scratch;
       std::copy(fresh.begin(), fresh.end(), scratch.begin());
-      MutableBytes room = scratch.subspan(fresh.size());
-      const exec::Services& shared = environment_.context.shared;
-      if (shared.memory.request_queue.somebody_waits() ||
-          (is_stranger() && shared.memory.stranger_queue.somebody_waits())) {
-        room = room.first(std::min(room.size(), first_read_bytes_scarce));
-      }
-      const IoResult got = transport_->try_read(room);
+      const MutableBytes room = room_for_first_read();
+      const IoResult got = transport_->try_read(room.subspan(fresh.size()));
       if (got.would_block()) continue;
       if (!got.ok()) co_return false;
       fresh = scratch.first(fresh.size() + got.bytes);
@@ -98,7 +125,7 @@ Task<bool> ClientConnection::read_message() {
     const wire::FrameReader::Need need = wire::FrameReader::peek(fresh);
     if (need.kind == wire::FrameReader::Kind::bad) {
       log::info("connection {} from {} closed: {}", client_.connection_id, client_.peer,
-                need.error.message);
+                wire::FrameReader::why_bad(fresh).message);
       co_return false;
     }
     if (need.kind == wire::FrameReader::Kind::message) {

@@ -391,40 +391,118 @@ Result<void> Connection::check_reply(const Buffer& bytes, const Incoming& incomi
 }
 
 // Checks a complete reply, and makes the connection ready for the next one.
-Result<Reply> Connection::finish_reply(Buffer bytes, const Incoming& incoming) {
-  if (auto checked = check_reply(bytes, incoming); checked.has_error()) return broken_by(checked.error());
+Result<Reply> Connection::finish_reply(Buffer&& bytes, const Incoming& incoming) {
+  Result<Reply> reply{boost::system::in_place_value};
+  if (auto checked = check_reply(bytes, incoming); checked.has_error()) {
+    reply = broken_by(checked.error());
+    return reply;
+  }
   ++next_request_id_;
   if (next_request_id_ == INT32_MAX) next_request_id_ = 1;
-  Reply reply;
-  reply.message_bytes = bytes.size() + remaining_;
-  reply.bytes = std::move(bytes);
-  reply.host = address_;
+  reply->message_bytes = bytes.size() + remaining_;
+  reply->bytes = std::move(bytes);
+  reply->host = address_;
   return reply;
 }
 
-Task<Result<Reply>> Connection::receive(MemoryBudget& budget, bool stream, TimePoint deadline,
-                                        Buffer* room, ShardWait* first_byte) {
-  SPILLWAY_CHECK(awaiting_reply_);
+// The first `have` bytes of a reply are in the scratch. nullopt: they are not all of it, or wrong, or there is no
+// memory for them now.
+std::optional<Buffer> Connection::take_whole(std::size_t have, MemoryBudget& budget, Incoming& incoming) {
+  if (have < start_bytes) return std::nullopt;
+  const Bytes bytes = receive_scratch().first(have);
+  incoming.header = wire::load_header(bytes);
+  // What check_start() refuses, or does not take as it is.
+  if (static_cast<std::size_t>(incoming.header.message_length) != have || !incoming.header.is(OpCode::msg) ||
+      incoming.header.response_to != next_request_id_) {
+    return std::nullopt;
+  }
+  auto buffer = allocate_now(budget, have);
+  if (!buffer) return std::nullopt;
+  buffer->append(bytes.data(), have);
+  awaiting_reply_ = false;
+  return buffer;
+}
+
+Connection::Receiving::Receiving(Connection& connection, MemoryBudget& budget, bool stream, TimePoint deadline,
+                                 Buffer* room, ShardWait* first_byte) noexcept
+    : connection_(connection),
+      budget_(budget),
+      deadline_(deadline),
+      room_(room),
+      first_byte_(first_byte),
+      stream_(stream) {}
+
+Connection::Receiving Connection::receive(MemoryBudget& budget, bool stream, TimePoint deadline, Buffer* room,
+                                          ShardWait* first_byte) {
+  return {*this, budget, stream, deadline, room, first_byte};
+}
+
+void Connection::Receiving::await_suspend(std::coroutine_handle<> waiter) {
+  SPILLWAY_CHECK(connection_.awaiting_reply_);
+  waiter_ = waiter;
+  wait();
+}
+
+void Connection::Receiving::wait() {
+  Transport& transport = *connection_.transport_;
+  if (deadline_ != time_point_never) transport.loop().arm(*this, deadline_);
+  transport.wait(Transport::Direction::read, *this);
+}
+
+void Connection::Receiving::on_timer() {
+  timed_out_ = true;
+  connection_.transport_->cancel();  // on_ready follows, from the loop
+}
+
+// False: it is not known yet.
+bool Connection::Receiving::reads_whole() {
+  got_ = connection_.transport_->try_read(receive_scratch());
+  if (!got_.ok()) return !got_.would_block();
+  if (first_byte_ != nullptr) first_byte_->end();
+  if (room_ == nullptr) whole_ = connection_.take_whole(got_.bytes, budget_, incoming_);
+  return whole_.has_value();
+}
+
+void Connection::Receiving::on_ready(bool aborted) {
+  connection_.transport_->loop().disarm(*this);
+  if (!aborted && !timed_out_ && !reads_whole()) {
+    if (got_.would_block()) return wait();
+    rest_.emplace(connection_.receive_more(budget_, stream_, deadline_, room_, first_byte_, got_.bytes));
+    if (rest_->await_suspend(waiter_)) return;
+  }
+  waiter_.resume();
+}
+
+// No suspension since the read.
+Result<Reply> Connection::Receiving::await_resume() {
+  if (whole_) return connection_.finish_reply(*std::move(whole_), incoming_);
+  if (rest_) return rest_->await_resume();
+  return got_.would_block() ? connection_.wait_failed(timed_out_) : connection_.read_failed(got_);
+}
+
+// The first `have` bytes are in the scratch.
+Task<Result<Reply>> Connection::receive_more(MemoryBudget& budget, bool stream, TimePoint deadline, Buffer* room,
+                                             ShardWait* first_byte, std::size_t have) {
   Incoming incoming;
   std::array<std::uint8_t, start_bytes> early;  // bytes that came before the start was complete
-  std::size_t have = 0;
-  while (have < start_bytes) {
+  for (;;) {
+    const MutableBytes scratch = receive_scratch();
+    if (have >= limits::message_header_bytes) {
+      auto checked = check_start(scratch.first(have));
+      if (checked.has_error()) co_return broken_by(checked.error());
+      incoming = *checked;
+    }
+    if (have >= start_bytes) break;
+    std::copy_n(scratch.begin(), have, early.begin());
     ReadyWait readable(*transport_, Transport::Direction::read, deadline);
     const bool ready = co_await readable;
     if (!ready) co_return wait_failed(readable.timed_out());
-    const MutableBytes scratch = receive_scratch();
     std::copy_n(early.begin(), have, scratch.begin());
     const IoResult got = transport_->try_read(scratch.subspan(have));
     if (got.would_block()) continue;
     if (!got.ok()) co_return read_failed(got);
     if (first_byte != nullptr) first_byte->end();
     have += got.bytes;
-    if (have >= limits::message_header_bytes) {
-      auto checked = check_start(scratch.first(have));
-      if (checked.has_error()) co_return broken_by(checked.error());
-      incoming = *checked;
-    }
-    if (have < start_bytes) std::copy_n(scratch.begin(), have, early.begin());
   }
   if (auto sized = size_up(have, stream, incoming); sized.has_error()) co_return sized.error();
   // No suspension since the read: the bytes are still in the scratch.

@@ -65,15 +65,16 @@ class Connection : public boost::intrusive::list_base_hook<
   class Sending;
   Sending send(const Command& command, TimePoint deadline);
 
-  // Reads a reply's header and then the whole message, or, with `stream` and a long message, its
-  // first limits::reply_complete_bytes_max bytes. The size is checked before memory is taken.
+  // To be named, then awaited: reads a reply's header and then the whole message, or, with `stream` and a long
+  // message, its first limits::reply_complete_bytes_max bytes. The size is checked before memory is taken.
   // Errors: HostUnreachable(6), MaxTimeMSExpired(50) at the deadline, ProtocolError(17),
   // ChecksumMismatch(288), memory_refused() (base/memory_wait.h), or what fail() was given. After an error the
   // connection is broken.
   // `room` is used in place of the budget, if it is large enough; of a compressed reply it takes the content, not the
   // envelope. `first_byte` ends with the reply's first byte.
-  Task<Result<Reply>> receive(MemoryBudget& budget, bool stream, TimePoint deadline, Buffer* room = nullptr,
-                              ShardWait* first_byte = nullptr);
+  class Receiving;
+  Receiving receive(MemoryBudget& budget, bool stream, TimePoint deadline, Buffer* room = nullptr,
+                    ShardWait* first_byte = nullptr);
 
   // The rest of a streaming reply, as the socket gives it; never reads past the message's end. After a short read the
   // next wait for reading lasts until a good part of the rest is there, or nothing more comes: a caller that must
@@ -119,9 +120,12 @@ class Connection : public boost::intrusive::list_base_hook<
   bool wants_compression(const Command& command) const noexcept;
   Result<Incoming> check_start(Bytes start) const;
   Result<void> size_up(std::size_t have_bytes, bool stream, Incoming& incoming);
+  std::optional<Buffer> take_whole(std::size_t have, MemoryBudget& budget, Incoming& incoming);
+  Task<Result<Reply>> receive_more(MemoryBudget& budget, bool stream, TimePoint deadline, Buffer* room,
+                                   ShardWait* first_byte, std::size_t have);
   Task<Result<Buffer>> wait_for_room(Bytes have, MemoryBudget& budget, std::size_t wanted,
                                      TimePoint deadline);
-  Result<Reply> finish_reply(Buffer bytes, const Incoming& incoming);
+  Result<Reply> finish_reply(Buffer&& bytes, const Incoming& incoming);
   Task<Result<Buffer>> receive_rest(Buffer buffer, std::size_t want, bool wait_first,
                                     TimePoint deadline);
   Task<Result<Buffer>> decompressed(const Incoming& incoming, const Buffer& envelope,
@@ -160,6 +164,37 @@ class [[nodiscard]] Connection::Sending {
   OutgoingMessage message_;
   std::span<iovec> left_;  // empty before the first attempt
   std::optional<Task<void>> rest_;
+};
+
+// A short reply that comes with one read takes no frame.
+class [[nodiscard]] Connection::Receiving final : private IoWaiter, private Timer {
+ public:
+  Receiving(Connection& connection, MemoryBudget& budget, bool stream, TimePoint deadline, Buffer* room,
+            ShardWait* first_byte) noexcept;
+  Receiving(const Receiving&) = delete;
+  Receiving& operator=(const Receiving&) = delete;
+  bool await_ready() const noexcept { return false; }
+  void await_suspend(std::coroutine_handle<> waiter);
+  Result<Reply> await_resume();
+
+ private:
+  void wait();
+  void on_ready(bool aborted) override;
+  void on_timer() override;
+  bool reads_whole();
+
+  Connection& connection_;
+  MemoryBudget& budget_;
+  TimePoint deadline_;
+  Buffer* room_;
+  ShardWait* first_byte_;
+  bool stream_;
+  bool timed_out_ = false;
+  std::coroutine_handle<> waiter_;
+  IoResult got_{IoResult::Status::would_block, 0};
+  Incoming incoming_;
+  std::optional<Buffer> whole_;
+  std::optional<Task<Result<Reply>>> rest_;
 };
 
 }  // namespace spillway::shard

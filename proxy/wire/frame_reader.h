@@ -12,7 +12,7 @@ namespace spillway::wire {
 //   more     fewer than 16 bytes are here: `bytes` more complete the header
 //   message  the header is known and right: `bytes` is the message's whole length, header included;
 //            the message is complete once that many bytes are in hand
-//   bad      close the connection without a reply; `error` is for the log
+//   bad      close the connection without a reply; why_bad() is for the log
 class FrameReader {
  public:
   enum class Kind : std::uint8_t { more, message, bad };
@@ -20,10 +20,10 @@ class FrameReader {
     Kind kind = Kind::more;
     std::size_t bytes = 0;
     MessageHeader header;  // of kind message
-    Error error;           // of kind bad
   };
   // `have` starts at a message's first byte and may reach beyond its end.
-  static Need peek(Bytes have);
+  static Need peek(Bytes have) noexcept;
+  static Error why_bad(Bytes have);  // REQUIRES kind bad
 };
 
 }  // namespace spillway::wire

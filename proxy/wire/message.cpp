@@ -7,17 +7,11 @@ namespace spillway::wire {
 namespace {
 
 Result<MessageHeader> parse_bounded(Bytes first16, std::size_t bytes_max) {
-  MessageHeader header;
-  header.message_length = load_le<std::int32_t>(first16.data());
-  header.request_id = load_le<std::int32_t>(first16.data() + 4);
-  header.response_to = load_le<std::int32_t>(first16.data() + 8);
-  header.op_code = load_le<std::int32_t>(first16.data() + 12);
-  constexpr auto length_min = static_cast<std::int32_t>(limits::message_header_bytes);
-  const auto length_max = static_cast<std::int32_t>(bytes_max);
-  if (header.message_length < length_min || header.message_length > length_max) {
+  const MessageHeader header = load_header(first16);
+  if (!is_length_allowed(header, bytes_max)) {
     return Error(ErrorCode::protocol_error,
                  "message length " + std::to_string(header.message_length) + " is not between " +
-                     std::to_string(length_min) + " and " + std::to_string(length_max));
+                     std::to_string(limits::message_header_bytes) + " and " + std::to_string(bytes_max));
   }
   return header;
 }

@@ -1,6 +1,7 @@
 // The header that every wire message starts with.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "allocator/limits.h"
@@ -28,6 +29,18 @@ struct MessageHeader {
 
   bool is(OpCode code) const noexcept { return op_code == static_cast<std::int32_t>(code); }
 };
+
+// REQUIRES: first16.size() >= 16. Any length.
+inline MessageHeader load_header(Bytes first16) noexcept {
+  return {.message_length = load_le<std::int32_t>(first16.data()),
+          .request_id = load_le<std::int32_t>(first16.data() + 4),
+          .response_to = load_le<std::int32_t>(first16.data() + 8),
+          .op_code = load_le<std::int32_t>(first16.data() + 12)};
+}
+inline bool is_length_allowed(const MessageHeader& header, std::size_t bytes_max) noexcept {
+  return header.message_length >= static_cast<std::int32_t>(limits::message_header_bytes) &&
+         header.message_length <= static_cast<std::int32_t>(bytes_max);
+}
 
 // REQUIRES: first16.size() >= 16. An error (ProtocolError) when the length is outside
 // [16, message_bytes_max]: the caller closes the connection without a reply.

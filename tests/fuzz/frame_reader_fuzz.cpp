@@ -95,7 +95,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       return 0;
     }
     if (need.kind == FrameReader::Kind::bad) {
-      expect(need.error.code != 0);
+      expect(FrameReader::why_bad(stream).code != 0);
       return 0;
     }
     expect(need.bytes >= limits::message_header_bytes && need.bytes <= limits::message_bytes_max);

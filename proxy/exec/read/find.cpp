@@ -343,27 +343,10 @@ std::int64_t first_batch_documents_max(const FindArguments& find) {
   return one ? 1 : most;
 }
 
-Task<Result<Response>> run_find(Context& context, Client& client, const Request& request) {
-  auto parsed = parse_find(request.body);
-  if (parsed.has_error()) co_return parsed.error();
-  const FindArguments& find = *parsed;
-  if (reads_own_config(request) && request.in_transaction) {
-    co_return Error(ErrorCode::operation_not_supported_in_transaction,
-                    "the config database cannot be read in a transaction");
-  }
-  if (reads_own_config(request)) {
-    co_return co_await config_find(context, client, request);
-  }
-  auto targets = read_targets(request, request.db, find.collection, find.filter, find.collation);
-  if (targets.has_error()) co_return targets.error();
-  if (request.txn_number) {
-    auto checked = co_await check_transaction(context, request, targets->shards);
-    if (checked.has_error()) co_return checked.error();
-  }
-  count_targets(context.shared.metrics.find, *targets);
-  if (targets->shards.size() > 1) {
-    co_return co_await find_on_many(context, client, request, find, *targets);
-  }
+Task<Result<Response>> refused(Error why) { co_return why; }
+
+Task<Result<Response>> find_on_one(Context& context, Client& client, const Request& request, const FindArguments& find,
+                                   const Targets& targets) {
   CursorSeed seed{client, request, find.collection};
   seed.batch_size = find.first.size.value_or(0);
   seed.first_batch_documents = first_batch_documents_max(find);
@@ -371,10 +354,39 @@ Task<Result<Response>> run_find(Context& context, Client& client, const Request&
   seed.no_timeout = find.no_cursor_timeout;
   seed.tailable = find.tailable;
   seed.await_data = find.await_data;
-  BsonDoc scratch;
-  const shard::Command command = shard_find(context, request, find, scratch);
-  auto opening = open_on_one_shard(context, seed, {targets->shards.front(), targets->by(), command}, true);
-  co_return co_await opening;
+  BsonDoc rebuilt;
+  const shard::Command command = shard_find(context, request, find, rebuilt);
+  return open_on_one_shard(context, seed, {targets.shards.front(), targets.by(), command}, true, std::move(rebuilt));
+}
+
+Task<Result<Response>> find_in_steps(Context& context, Client& client, const Request& request, FindArguments find,
+                                     Targets targets) {
+  if (request.txn_number) {
+    auto checked = co_await check_transaction(context, request, targets.shards);
+    if (checked.has_error()) co_return checked.error();
+  }
+  count_targets(context.shared.metrics.find, targets);
+  if (targets.shards.size() > 1) co_return co_await find_on_many(context, client, request, find, targets);
+  auto finding = find_on_one(context, client, request, find, targets);
+  co_return co_await finding;
+}
+
+// No coroutine: of most finds, one shard's answer is all that is waited for, and each frame costs.
+Task<Result<Response>> run_find(Context& context, Client& client, const Request& request) {
+  const auto find = parse_find(request.body, &request.message.fields);
+  if (find.has_error()) return refused(find.error());
+  if (reads_own_config(request)) {
+    if (!request.in_transaction) return config_find(context, client, request);
+    return refused(Error(ErrorCode::operation_not_supported_in_transaction,
+                         "the config database cannot be read in a transaction"));
+  }
+  auto targets = read_targets(request, request.db, find->collection, find->filter, find->collation);
+  if (targets.has_error()) return refused(targets.error());
+  if (request.txn_number || targets->shards.size() > 1) {
+    return find_in_steps(context, client, request, *find, *std::move(targets));
+  }
+  count_targets(context.shared.metrics.find, *targets);
+  return find_on_one(context, client, request, *find, *targets);
 }
 
 }  // namespace

@@ -168,7 +168,8 @@ CursorPtr CursorSeed::make(Reservation kept) const {
   return cursor;
 }
 
-Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, ShardCommand command, bool stream) {
+Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, ShardCommand command, bool stream,
+                                         [[maybe_unused]] BsonDoc body) {
   const catalog::ShardIndex shard = command.shard;
   auto kept = reserve_kept(context, seed.request, seed.collection);
   if (kept.has_error()) co_return std::move(kept.error());

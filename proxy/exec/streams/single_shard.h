@@ -26,8 +26,9 @@ struct CursorSeed {
 
 // Sends a command that returns a cursor (find, aggregate, listCollections, listIndexes) to one shard. The shard's reply
 // becomes the client's. If the shard keeps a cursor open, `seed` becomes the client's cursor. `stream`: the reply may
-// pass in pieces.
-Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, ShardCommand command, bool stream);
+// pass in pieces. `body`: the command's, if it was made for this call.
+Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, ShardCommand command, bool stream,
+                                         BsonDoc body = {});
 
 // A getMore on a checked-out cursor with one remote that passes through. Puts the cursor back or ends it. After a
 // refusal of memory with the labels that say "try again", the cursor is still there.

@@ -63,8 +63,8 @@ TEST_CASE("a_bad_length_is_known_with_the_header_alone") {
   write_header(bytes, {48'000'001, 1, 0, 2013});
   const FrameReader::Need need = FrameReader::peek(bytes);
   CHECK(need.kind == FrameReader::Kind::bad);
-  CHECK(need.error.is(ErrorCode::protocol_error));
-  CHECK(need.error.message.find("48000001") != std::string::npos);
+  CHECK(FrameReader::why_bad(bytes).is(ErrorCode::protocol_error));
+  CHECK(FrameReader::why_bad(bytes).message.find("48000001") != std::string::npos);
 }
 
 }  // namespace spillway::wire
