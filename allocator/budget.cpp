@@ -38,15 +38,6 @@ void deny_charges(const MemoryBudget* node, std::int64_t nth, bool and_later) no
 
 std::uint64_t denied_charges() noexcept { return denial.denied; }
 
-Reservation& Reservation::operator=(Reservation&& other) noexcept {
-  if (this != &other) {
-    release();
-    budget_ = std::exchange(other.budget_, nullptr);
-    bytes_ = std::exchange(other.bytes_, 0);
-  }
-  return *this;
-}
-
 bool Reservation::try_grow(std::uint64_t more_bytes) noexcept {
   assert(budget_ != nullptr);
   if (!budget_->charge(more_bytes)) return false;

@@ -22,7 +22,14 @@ class [[nodiscard]] Reservation {
   Reservation() noexcept = default;
   Reservation(Reservation&& other) noexcept
       : budget_(std::exchange(other.budget_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-  Reservation& operator=(Reservation&& other) noexcept;
+  Reservation& operator=(Reservation&& other) noexcept {
+    if (this != &other) {
+      if (budget_ != nullptr) release();
+      budget_ = std::exchange(other.budget_, nullptr);
+      bytes_ = std::exchange(other.bytes_, 0);
+    }
+    return *this;
+  }
   ~Reservation() {
     if (budget_ != nullptr) release();  // most are empty: they have been moved from
   }

@@ -46,16 +46,6 @@ std::optional<Buffer> Buffer::allocate(MemoryBudget& budget, std::size_t capacit
   return buffer;
 }
 
-Buffer& Buffer::operator=(Buffer&& other) noexcept {
-  if (this != &other) {
-    give_back();
-    block_ = std::exchange(other.block_, {});
-    size_ = std::exchange(other.size_, 0);
-    reservation_ = std::move(other.reservation_);
-  }
-  return *this;
-}
-
 void Buffer::give_back() noexcept {
   if (block_.heap != nullptr) {
     block_.heap->give_back(block_);

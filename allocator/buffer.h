@@ -24,7 +24,15 @@ class Buffer {
       : block_(std::exchange(other.block_, {})),
         size_(std::exchange(other.size_, 0)),
         reservation_(std::move(other.reservation_)) {}
-  Buffer& operator=(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept {
+    if (this != &other) {
+      if (block_.data != nullptr) give_back();
+      block_ = std::exchange(other.block_, {});
+      size_ = std::exchange(other.size_, 0);
+      reservation_ = std::move(other.reservation_);
+    }
+    return *this;
+  }
   ~Buffer() {
     if (block_.data != nullptr) give_back();
   }

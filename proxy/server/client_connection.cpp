@@ -514,24 +514,25 @@ Task<bool> ClientConnection::handle_op_msg() {
     co_return relayed;
   }
   std::optional<exec::HeldReply> held;
-  if (context.shared.limits.looks_at_bytes()) held.emplace(client_.limits, response.bytes());
+  const std::size_t reply_bytes = response.bytes();
+  if (context.shared.limits.looks_at_bytes()) held.emplace(client_.limits, reply_bytes);
   if (is_compressed_request()) {
     auto writing = write_response(response, &first_tried);
     const bool written = co_await writing;
-    note_inside(shards, first_tried, response.bytes());
+    note_inside(shards, first_tried, reply_bytes);
     co_return written;
   }
   Framed framed;
   frame(response, framed);
   bool written = false;
-  if (response.bytes() <= watched_reply_bytes) {
+  if (reply_bytes <= watched_reply_bytes) {
     auto writing = write_all(*transport_, framed.pieces_span(), time_point_never, &first_tried);
     written = co_await writing;
   } else {
     auto writing = write_watched(framed.pieces_span(), &first_tried);
     written = co_await writing;
   }
-  note_inside(shards, first_tried, response.bytes());
+  note_inside(shards, first_tried, reply_bytes);
   co_return written;
 }
 

@@ -81,8 +81,16 @@ void ClientConnection::frame(const exec::Response& response, Framed& framed) {
   const std::size_t total = wire::op_msg_prefix_bytes + response.bytes() + (checksum_ ? 4 : 0);
   framed.prefix = wire::op_msg_prefix(total, next_request_id_++, header_.request_id,
                                       checksum_ ? wire::flags::checksum_present : 0);
-  framed.pieces.push_back({framed.prefix.data(), framed.prefix.size()});
-  for (const iovec& piece : response.pieces()) framed.pieces.push_back(piece);
+  std::span<const iovec> pieces = response.pieces();
+  if (std::uint8_t* const before = response.room_before(framed.prefix.size())) {
+    // A shard's reply had a header of this size. One piece leaves without being gathered.
+    std::copy(framed.prefix.begin(), framed.prefix.end(), before);
+    framed.pieces.push_back({before, framed.prefix.size() + pieces.front().iov_len});
+    pieces = pieces.subspan(1);
+  } else {
+    framed.pieces.push_back({framed.prefix.data(), framed.prefix.size()});
+  }
+  for (const iovec& piece : pieces) framed.pieces.push_back(piece);
   if (checksum_) {
     for (const iovec& piece : framed.pieces) {
       framed.crc = wire::crc32c({static_cast<const std::uint8_t*>(piece.iov_base), piece.iov_len},

@@ -333,14 +333,14 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
         co_return *why;
       }
     }
-    Failure failure;
+    std::optional<Failure> failure;
     if (leased.has_value()) {
       Connection& connection = **leased;
       record.found(connection.address());
       const Interruptible interruptible(options.interrupt, connection);
       ShardWait waiting(options.time);
       const bool sent = co_await connection.send(command, options.deadline);
-      Attempt ended;
+      std::optional<Attempt> ended;
       if (!sent) {
         ended = broken(shard, *std::move(leased), connection.failure(), options);
       } else {
@@ -355,31 +355,31 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
         ended = received.has_error() ? broken(shard, *std::move(leased), received.error(), options)
                                      : judge(shard, *std::move(leased), *std::move(received), options);
       }
-      if (ended.reply) {
-        record.answered(*ended.reply);
+      if (ended->reply) {
+        record.answered(*ended->reply);
       } else {
-        record.failed(ended.failure.error.code);
+        record.failed(ended->failure.error.code);
       }
-      if (ended.reply && !(ended.try_again && sends < sends_max && !options.host && !stopped_)) {
-        co_return *std::move(ended.reply);
+      if (ended->reply && !(ended->try_again && sends < sends_max && !options.host && !stopped_)) {
+        co_return *std::move(ended->reply);
       }
-      failure = std::move(ended.failure);
-      if (!ended.reply && !failure.refused) lost = std::make_unique<Error>(failure.error);
+      failure = std::move(ended->failure);
+      if (!ended->reply && !failure->refused) lost = std::make_unique<Error>(failure->error);
       if (const Error* why = requested_of(options.interrupt)) co_return *why;
       // A long-running command does not use up the time for finding another host.
       if (sends == 1) patience_end = Clock::now() + shard.connect_timeout();
     } else {
-      failure.error = in_context(shard, nullptr, leased.error());
-      failure.unsent = true;
-      failure.final = !shard.replica_set() || failure.error.is(ErrorCode::max_time_ms_expired) ||
-                      !is_retriable(failure.error.code);
-      record.failed(failure.error.code);
+      failure.emplace().error = in_context(shard, nullptr, leased.error());
+      failure->unsent = true;
+      failure->final = !shard.replica_set() || failure->error.is(ErrorCode::max_time_ms_expired) ||
+                      !is_retriable(failure->error.code);
+      record.failed(failure->error.code);
     }
-    const bool allowed = failure.unsent || options.retry == RetryPolicy::idempotent ||
-                         (options.retry == RetryPolicy::not_idempotent && failure.refused);
-    if (failure.final || !allowed || sends == sends_max || options.host || stopped_) {
+    const bool allowed = failure->unsent || options.retry == RetryPolicy::idempotent ||
+                         (options.retry == RetryPolicy::not_idempotent && failure->refused);
+    if (failure->final || !allowed || sends == sends_max || options.host || stopped_) {
       counts.failed.add();
-      co_return lost ? after_lost(*std::move(lost), std::move(failure.error)) : std::move(failure.error);
+      co_return lost ? after_lost(*std::move(lost), std::move(failure->error)) : std::move(failure->error);
     }
     const Duration pause = pauses[static_cast<std::size_t>(sends)];
     if (pause > Duration::zero()) {

@@ -125,19 +125,30 @@ class Lease {
  public:
   Lease() noexcept = default;
   Lease(Pool* pool, std::unique_ptr<Connection> connection) noexcept;
-  Lease(Lease&& other) noexcept;
-  Lease& operator=(Lease&& other) noexcept;
-  ~Lease();
+  Lease(Lease&& other) noexcept
+      : pool_(std::exchange(other.pool_, nullptr)), connection_(std::exchange(other.connection_, nullptr)) {}
+  Lease& operator=(Lease&& other) noexcept {
+    if (this != &other) {
+      release();
+      pool_ = std::exchange(other.pool_, nullptr);
+      connection_ = std::exchange(other.connection_, nullptr);
+    }
+    return *this;
+  }
+  // Most are empty: they move with each reply.
+  ~Lease() {
+    if (connection_ != nullptr) release();
+  }
   explicit operator bool() const noexcept { return connection_ != nullptr; }
   Connection& operator*() const noexcept { return *connection_; }
-  Connection* operator->() const noexcept { return connection_.get(); }
+  Connection* operator->() const noexcept { return connection_; }
   void release() noexcept;
   // Its reply proved to be large: counts as a bulk request until it ends.
   void mark_bulk() noexcept;
 
  private:
   Pool* pool_ = nullptr;
-  std::unique_ptr<Connection> connection_;
+  Connection* connection_ = nullptr;  // owned
 };
 
 // A shard's reply. `bytes` starts at the OP_MSG header; compressed replies arrive decompressed.
@@ -149,6 +160,10 @@ struct Reply {
   // Where the values of operationTime and $clusterTime stand in `bytes`; 0: there is none, or the reply streams.
   std::uint32_t operation_time_at = 0;
   std::uint32_t cluster_time_at = 0;
+  // Likewise its only field `cursor`, if that is a document.
+  std::uint32_t cursor_at = 0;
+  bool says_ok = false;  // as wire::reply_is_ok() tells it; false, too, if the reply streams
+  bool plain = false;    // it has no fields but `cursor` and `ok`
 
   bool streaming() const noexcept { return bytes.size() < message_bytes; }
   // The reply document. REQUIRES !streaming().
@@ -157,13 +172,10 @@ struct Reply {
   // read them before the fields are stripped for the client.
   ValueView operation_time() const noexcept;
   DocView cluster_time() const noexcept;
+  DocView cursor() const noexcept { return DocView::trusted(bytes.data() + cursor_at); }  // REQUIRES cursor_at != 0
 };
 
 // The state of a shard as its worker knows it.
-  // Likewise its only field `cursor`, if that is a document.
-  std::uint32_t cursor_at = 0;
-  bool says_ok = false;  // as wire::reply_is_ok() tells it; false, too, if the reply streams
-  bool plain = false;    // it has no fields but `cursor` and `ok`
 struct HostState {
   HostAddress address;
   bool known = false;    // answered its last hello
@@ -172,7 +184,6 @@ struct HostState {
   std::int64_t ping_ms = 0;
   std::size_t in_use = 0, available = 0, created = 0;
   std::size_t waiting = 0;          // requests in line for a connection
-  DocView cursor() const noexcept { return DocView::trusted(bytes.data() + cursor_at); }  // REQUIRES cursor_at != 0
   std::size_t connections_max = 0;  // of this worker
 };
 // What a shard supports.

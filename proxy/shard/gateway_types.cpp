@@ -114,28 +114,16 @@ Result<std::uint16_t> Gateway::add_shard(ShardAddress address, ShardCredentials)
 SharedShards::SharedShards() : list_(std::make_shared<ShardList>()) {}
 
 Lease::Lease(Pool* pool, std::unique_ptr<Connection> connection) noexcept
-    : pool_(pool), connection_(std::move(connection)) {}
-
-Lease::Lease(Lease&& other) noexcept
-    : pool_(std::exchange(other.pool_, nullptr)), connection_(std::move(other.connection_)) {}
-
-Lease& Lease::operator=(Lease&& other) noexcept {
-  if (this != &other) {
-    release();
-    pool_ = std::exchange(other.pool_, nullptr);
-    connection_ = std::move(other.connection_);
-  }
-  return *this;
-}
-
-Lease::~Lease() { release(); }
+    : pool_(pool), connection_(connection.release()) {}
 
 void Lease::mark_bulk() noexcept {
   if (pool_ != nullptr && connection_ != nullptr) pool_->became_bulk(*connection_);
 }
 
 void Lease::release() noexcept {
-  if (connection_) pool_->give_back(std::move(connection_));
+  if (connection_ != nullptr) {
+    pool_->give_back(std::unique_ptr<Connection>(std::exchange(connection_, nullptr)));
+  }
   pool_ = nullptr;
 }
 

@@ -85,11 +85,9 @@ void count_operation(Metrics& metrics, std::string_view name) {
 // Do the limits allow the command now? An allowed command takes no memory and no lock.
 std::optional<Error> admit(Context& context, Client& client, const CommandSpec& spec, TimePoint now) {
   const Services& shared = context.shared;
-  std::optional<Error> refusal;
   const bool limited = shared.limits.looks_at_operations() || shared.limits.looks_at_bytes();
-  if (limited && !spec.is(Trait::drains) && client.limits.limits() != nullptr) {
-    refusal = client.limits.admit(now, spec.is(Trait::opens_cursor));
-  }
+  if (!limited || spec.is(Trait::drains) || client.limits.limits() == nullptr) return std::nullopt;
+  std::optional<Error> refusal = client.limits.admit(now, spec.is(Trait::opens_cursor));
   if (refusal && spec.is(Trait::writes)) refusal = without_writes(*std::move(refusal));
   return refusal;
 }
@@ -168,21 +166,22 @@ Result<void> check_may_run(Context& context, Client& client, const CommandSpec& 
   return allowed;
 }
 
+std::optional<Error> refusal_of(Context& context, Client& client, const CommandSpec& spec, const Request& request) {
+  if (auto checked = check_rules(context, spec, request); checked.has_error()) return std::move(checked.error());
+  if (auto over_limit = admit(context, client, spec, request.arrived)) return over_limit;
+  if (auto allowed = check_may_run(context, client, spec, request); allowed.has_error()) {
+    return std::move(allowed.error());
+  }
+  return std::nullopt;
+}
+
 // What a command is answered before its handler runs: a refusal, its help. Counts it.
 std::optional<Response> answer_at_once(Context& context, Client& client, const CommandSpec& spec,
                                        const Request& request) {
   Metrics::Command& counted = context.shared.metrics.commands[spec.index];
   counted.total.add();
   count_operation(context.shared.metrics, spec.name);
-  std::optional<Error> refusal;
-  if (auto checked = check_rules(context, spec, request); checked.has_error()) {
-    refusal = std::move(checked.error());
-  } else if (auto over_limit = admit(context, client, spec, request.arrived)) {
-    refusal = std::move(over_limit);
-  } else if (auto allowed = check_may_run(context, client, spec, request); allowed.has_error()) {
-    refusal = std::move(allowed.error());
-  }
-  if (refusal) {
+  if (auto refusal = refusal_of(context, client, spec, request)) {
     counted.failed.add();
     return refuse(context.shared.metrics, *refusal);
   }
@@ -214,6 +213,13 @@ void note_answer(Context& context, Client& client, const CommandSpec& spec, cons
   if (spec.is(Trait::audited) && context.shared.audit) {
     context.shared.audit->done(client, spec, request, code_of(response));
   }
+}
+
+// nullopt: run_in_cluster() finds them.
+std::optional<Routes> routes_of(Context& context, const CommandSpec& spec, Request& request) {
+  if (!context.in_cluster()) return context.router->resolve({});
+  if (request.in_transaction || reads_snapshot(request)) return std::nullopt;
+  return context.router->resolve(route_names(context, spec, request));
 }
 
 }  // namespace
@@ -267,12 +273,7 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
       co_return *std::move(response);
     }
   }
-  std::optional<Routes> routes;
-  if (!in_cluster) {
-    routes = context.router->resolve({});
-  } else if (!request.in_transaction && !reads_snapshot(request)) {
-    routes = context.router->resolve(route_names(context, *spec, request));
-  }
+  const std::optional<Routes> routes = routes_of(context, *spec, request);
   if (routes) request.routes = &*routes;
   auto handling =
       routes ? spec->handler(context, client, request) : run_in_cluster(context, client, *spec, request, std::nullopt);

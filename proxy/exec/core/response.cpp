@@ -4,8 +4,10 @@ namespace spillway::exec {
 
 Response Response::of_buffer(Buffer owner, DocView document) {
   Response response;
-  response.add_piece(document.data(), document.size());
-  response.hold(std::move(owner));
+  Parts& parts = response.parts();
+  parts.pieces.push_back({const_cast<std::uint8_t*>(document.data()), document.size()});
+  parts.bytes_before = static_cast<std::size_t>(document.data() - owner.data());
+  parts.held.push_back(std::move(owner));
   return response;
 }
 
@@ -37,6 +39,11 @@ std::span<const iovec> Response::pieces() const noexcept {
   if (parts_ == nullptr) return {};
   if (!parts_->pieces.empty()) return {parts_->pieces.data(), parts_->pieces.size()};
   return {&parts_->head_piece, 1};
+}
+
+std::uint8_t* Response::room_before(std::size_t bytes) const noexcept {
+  if (parts_ == nullptr || parts_->bytes_before < bytes) return nullptr;
+  return static_cast<std::uint8_t*>(parts_->pieces.front().iov_base) - bytes;
 }
 
 BsonDoc Response::copy() const {
