@@ -150,7 +150,7 @@ void ChangeStream::settle(std::span<const RemoteCursor> remotes) {
 }
 
 std::size_t ChangeStream::kept_bytes() const noexcept {
-  std::size_t bytes = sizeof *this + command.size() + high_water_.size() + resume_digits_.size();
+  std::size_t bytes = sizeof *this + command.size() + stages.size() + high_water_.size() + resume_digits_.size();
   bytes += passed_uuid_.size() + passed_on_.size() * sizeof passed_on_[0];
   for (const BsonDoc& each : promises_) bytes += sizeof each + each.size();
   return bytes;

@@ -74,6 +74,7 @@ class ChangeStream {
   BsonDoc command;
   std::uint64_t began_at = 0, shards_known_at = 0;
   bool looks_up = false;  // updates' documents, as they are now
+  BsonDoc stages;         // behind $changeStream, for a shard to run on each event; {}: none
   std::shared_ptr<WaitingReplies> waiting;
 
   // What it keeps of the shards' bytes is paid from this budget. False: it has no room.

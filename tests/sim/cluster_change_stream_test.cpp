@@ -60,12 +60,14 @@ class Changes final : public SimRole {
   bool damages = false;                    // getMores' batches end in a number
   bool looks_for_token = false;            // as 7.0 and later
   bool ends_streams = true;                // … after an invalidation
+  std::vector<BsonDoc> staged;  // the aggregates of one event each
 
   Task<std::optional<BsonDoc>> admit(Loop& loop, SimRequest& request) override {
     auto admitting = role_.admit(loop, request);
     auto refused = co_await admitting;
     if (refused) co_return refused;
     if (request.name == "aggregate" && opens_stream(request.body)) co_return open_stream(request.body);
+    if (request.name == "aggregate" && !request.body.first().is_string()) co_return run_stages(request.body);
     if (request.name == "killCursors") co_return kill(request.body);
     if (request.name != "getMore" || !cursors_.contains(request.body.first().as_int64())) co_return std::nullopt;
     const std::int64_t id = request.body.first().as_int64();
@@ -94,6 +96,24 @@ class Changes final : public SimRole {
   void wrote(const SimRequest& request) override { role_.wrote(request); }
   BsonDoc finish(const SimRequest& request, BsonDoc reply) override { return role_.finish(request, std::move(reply)); }
   void add_to_hello(BsonWriter& hello) override { role_.add_to_hello(hello); }
+
+  // Stages that this router does not evaluate: one that is not known fails, any other leaves out the event 7 and adds a
+  // field.
+  BsonDoc run_stages(DocView command) {
+    staged.emplace_back(command);
+    const DocView pipeline = command["pipeline"].as_document();
+    if (to_json(pipeline).find("$nosuch") != std::string::npos) {
+      return json(R"({"ok": 0, "code": 168, "codeName": "InvalidPipelineOperator", "errmsg": "Unrecognized"})");
+    }
+    BsonWriter out;
+    out.begin_document("cursor").begin_array("firstBatch");
+    const ValueView event = pipeline.find_path("2.$replaceRoot.newRoot.$literal");
+    if (event.is_document() && event.as_document().find_path("documentKey._id").to_int64() != 7) {
+      out.begin_document_item().append_elements(event.as_document()).append("z", 1).end();
+    }
+    out.end().append("id", std::int64_t{0}).append("ns", "admin.$cmd.aggregate").end().append("ok", 1.0);
+    return std::move(out).finish();
+  }
 
  private:
   struct Stream {
@@ -853,6 +873,26 @@ TEST_CASE("updates are looked up where the document is now", "[cluster]") {
   sim.read(stream, 5);
   REQUIRE(stream.events.size() == 5);
   CHECK(stream.documents[4].view()["fullDocument"].is_null());
+}
+
+TEST_CASE("stages that the router does not evaluate are run on each event by its shard", "[cluster]") {
+  StreamWorld sim(2);
+  Stream stream = sim.open(*sim.client, "", R"(, {"$addFields": {"z": {"$trim": {"input": " x"}}}})");
+  REQUIRE(sim.changes[0]->staged.size() + sim.changes[1]->staged.size() == 1);  // are they known?
+  for (const auto& each : sim.changes) each->staged.clear();
+  sim.changes[0]->add("insert", 5);
+  sim.changes[1]->add("insert", 7);
+  sim.changes[1]->add("insert", 8);
+  sim.read(stream, 2);
+  REQUIRE(stream.documents.size() == 2);
+  CHECK(stream.documents[0].view().find_path("fullDocument._id").to_int64() == 5);
+  CHECK(stream.documents[1].view().find_path("fullDocument._id").to_int64() == 8);
+  CHECK(stream.documents[1].view()["z"].to_int64() == 1);
+  CHECK(sim.changes[0]->staged.size() == 1);
+  CHECK(sim.changes[1]->staged.size() == 2);
+  const BsonDoc refused = call(*sim.world, *sim.client, R"({"aggregate": "c", "pipeline": [{"$changeStream": {}},
+      {"$addFields": {"z": {"$nosuch": 1}}}], "cursor": {}, "$db": "rec"})");
+  CHECK(refused.view()["code"].to_int64() == 168);
 }
 
 TEST_CASE("a thousand idle streams over three shards cost three kilobytes each, and a getMore a second", "[cluster]") {

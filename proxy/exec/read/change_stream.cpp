@@ -27,6 +27,7 @@
 #include "proxy/exec/cursors/pending_fetch.h"
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/read/change_lookup.h"
+#include "proxy/exec/read/change_stages.h"
 #include "proxy/exec/read/find.h"
 #include "proxy/exec/read/pipeline_stage.h"
 
@@ -276,12 +277,12 @@ Response empty_stream(const Request& request, std::string_view collection) {
   return BatchBuilder(none).finish("firstBatch", 0, ns.view(), false);
 }
 
+// CommandNotSupported(115): a shard can run them.
 Result<std::unique_ptr<DocumentStage>> stages_here(Context& context, const AggregateArguments& aggregate,
                                                    const StreamSpec& spec) {
   if (spec.stages.view().empty()) return nullptr;
   if (!is_simple_collation(aggregate.collation) || !aggregate.let.empty()) {
-    return Error(ErrorCode::command_not_supported,
-                 "stages behind $changeStream with a collation or with variables (let) are not supported");
+    return Error(ErrorCode::command_not_supported, "a collation or variables");
   }
   auto parsed = std::make_unique<pipeline::Meter>(context.shared.memory.cursors, "the parsed pipeline",
                                                   pipeline::any_number_of_bytes);
@@ -305,7 +306,8 @@ Task<Result<Response>> open_change_stream(Context& context, Client& client, cons
   auto spec = read_spec(aggregate);
   if (spec.has_error()) co_return std::move(spec.error());
   auto stages = stages_here(context, aggregate, *spec);
-  if (stages.has_error()) co_return std::move(stages.error());
+  const bool by_shard = stages.has_error() && stages.error().is(ErrorCode::command_not_supported);
+  if (stages.has_error() && !by_shard) co_return std::move(stages.error());
   if (auto refused = refuse_new_cursor(context, client)) co_return *std::move(refused);
   // All shards that there are at the time at which the stream begins, which this tells, too.
   const RouteWait wait{.deadline = request.deadline, .interrupt = request.interrupt};
@@ -318,14 +320,20 @@ Task<Result<Response>> open_change_stream(Context& context, Client& client, cons
   const std::string_view collection = aggregate.collection.empty() ? "$cmd.aggregate" : aggregate.collection;
   const catalog::ShardSet shards = now.routes->all_shards();
   if (shards.size() == 0) co_return empty_stream(request, collection);
+  BsonDoc for_shard = by_shard ? stages_for_shard(aggregate, spec->stages) : BsonDoc();
+  if (by_shard) {
+    auto parsing = run_stages_on_shard(context, now, shards.front(), for_shard, std::nullopt);
+    if (auto parsed = co_await parsing; parsed.has_error()) co_return std::move(parsed.error());
+  }
   auto kept = reserve_kept(context, request, collection);
   if (kept.has_error()) co_return std::move(kept.error());
   ActiveCursor cursor(context, make_cursor(client, request, collection, *std::move(kept)));
   cursor->tailable = cursor->await_data = cursor->change_stream = true;
   cursor->batch_size = aggregate.first.size.value_or(0);
-  cursor->stage = *std::move(stages);
+  if (!by_shard) cursor->stage = *std::move(stages);
   cursor->changes = std::make_unique<ChangeStream>();
   ChangeStream& stream = *cursor->changes;
+  stream.stages = std::move(for_shard);
   stream.command = command_for_shards(context, now, *spec);
   stream.looks_up = spec->looks_up;
   stream.waiting = std::make_shared<PendingFetch>();
@@ -422,11 +430,12 @@ struct Filling {
   }
 
   // Puts an event into the batch. False: the batch must be sent first.
-  Task<Result<bool>> put_event(DocView event) {
+  Task<Result<bool>> put_event(DocView event, catalog::ShardIndex shard) {
     static const std::vector<std::string> sort_key{"$sortKey"};
     const Element operation = event.find("operationType");
     const bool looks_up = stream().looks_up && operation.is_string() && operation.as_string() == "update";
-    if (!looks_up && !cursor.stage) {
+    const bool staged_by_shard = !stream().stages.view().empty();
+    if (!looks_up && !cursor.stage && !staged_by_shard) {
       const Element key = event.find("$sortKey");
       if (!key.exists()) co_return put({event.data() + 4, event.size() - 5});
       if (const auto before = elements_before_last(event, key)) co_return put(*before);
@@ -438,7 +447,7 @@ struct Filling {
       if (found.has_error()) co_return std::move(found.error());
       changed = *std::move(found);
     }
-    // No budget has these copies: there is no wait from here on.
+    // No budget has these copies: there is no wait from here on, but for a shard that runs the stages.
     BsonDoc made = copy_without(event, sort_key);
     if (looks_up) {
       auto with = with_document(made, changed);
@@ -446,8 +455,14 @@ struct Filling {
       made = *std::move(with);
       changed.reset();
     }
-    if (cursor.stage) {
-      auto output = staged(made);
+    if (cursor.stage || staged_by_shard) {
+      Result<std::optional<BsonDoc>> output = std::nullopt;
+      if (cursor.stage) {
+        output = staged(made);
+      } else {
+        auto running = run_stages_on_shard(context, request, shard, stream().stages, made);
+        output = co_await running;
+      }
       if (output.has_error()) co_return std::move(output.error());
       if (!*output) co_return true;
       if ((**output).view()["_id"] != event["_id"]) co_return changed_id(event, **output);
@@ -558,7 +573,7 @@ struct Filling {
         case Kind::event: break;
       }
       step_bytes = next->event.size();
-      auto fitted = co_await put_event(next->event);
+      auto fitted = co_await put_event(next->event, cursor.remotes[next->remote].shard);
       if (fitted.has_error()) co_return std::move(fitted.error());
       if (!*fitted) co_return Result<void>();
       stream().take(cursor.remotes, *next);
