@@ -70,13 +70,20 @@ void append_command(BsonWriter& out, DocView command, bool truncate) {
   out.end();
 }
 
+// With the uid that shards know: clients send none.
+void append_session(BsonWriter& out, DocView lsid, std::string_view user) {
+  out.begin_document("lsid").append_elements(lsid);
+  if (!lsid["uid"].exists()) out.append_binary("uid", 0, uid_of_sessions(user).view());
+  out.end();
+}
+
 void append_running(BsonWriter& out, const Client& client, const CurrentOpOptions& options) {
   const Request& request = *client.running;
   const Duration running = Clock::now() - client.running_since;
   const std::int64_t micros =
       std::chrono::duration_cast<std::chrono::microseconds>(running).count();
   append_count(out, "opid", client.operation_id);
-  if (!request.lsid.empty()) out.append("lsid", request.lsid_document());
+  if (!request.lsid.empty()) append_session(out, request.lsid_document(), client.user);
   out.append("secs_running", micros / 1'000'000).append("microsecs_running", micros);
   out.append("op", operation_name(request.name)).append("ns", request.ns());
   append_command(out, request.body, options.truncate_operations);
@@ -116,7 +123,7 @@ BsonDoc idle_cursor_document(const Context& context, const ClusterCursor& idle, 
   if (idle.client && !idle.client->address.empty()) out.append("client", idle.client->address);
   if (idle.client && !idle.client->application.empty()) out.append("appName", idle.client->application);
   append_user(out, idle.owner);
-  if (!idle.session.lsid.empty()) out.append("lsid", DocView::trusted(idle.session.lsid.data()));
+  if (!idle.session.lsid.empty()) append_session(out, DocView::trusted(idle.session.lsid.data()), idle.owner);
   out.begin_document("cursor");
   out.append("cursorId", idle.id);
   out.append_date("createdDate", idle.created_ms);

@@ -7,7 +7,6 @@
 #include <map>
 #include <utility>
 
-#include "proxy/auth/impersonation.h"
 #include "proxy/exec/core/ask_workers.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/kept_documents.h"
@@ -42,8 +41,7 @@ Result<void> take_users(const Element& field, std::vector<std::string>& users) {
 }
 
 BsonDoc session_document(const SessionId& id, std::int64_t used_ms, std::string_view user) {
-  const std::size_t dot = std::min(user.find('.'), user.size());
-  const auto uid = auth::session_uid(user.substr(0, dot), user.substr(std::min(dot + 1, user.size())));
+  const auto uid = uid_of_sessions(user);
   BsonWriter out;
   out.begin_document("_id");
   out.append_binary("id", session_uuid_subtype, {reinterpret_cast<const std::uint8_t*>(id.data()), sizeof id});
@@ -76,6 +74,11 @@ SessionRows sessions_of(const Context& worker, const ListedSessions& listed) {
 }
 
 }  // namespace
+
+auth::Digest uid_of_sessions(std::string_view user) {
+  const std::size_t dot = std::min(user.find('.'), user.size());
+  return auth::session_uid(user.substr(0, dot), user.substr(std::min(dot + 1, user.size())));
+}
 
 Result<ListedSessions> parse_listed_sessions(const Client& client, ValueView stage) {
   if (!stage.is_document()) return wrong_option("", stage, "an object");

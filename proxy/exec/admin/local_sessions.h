@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "proxy/auth/impersonation.h"
 #include "proxy/exec/core/context.h"
 #include "proxy/pipeline/run.h"
 
@@ -14,6 +15,8 @@ struct ListedSessions {
   bool all = false;
   std::vector<std::string> users{};
 };
+// The uid of the sessions of this user.
+auth::Digest uid_of_sessions(std::string_view user);
 // The stage's value; {}: the client's own. Errors: TypeMismatch(14), 40415, UnsupportedFormat(12).
 Result<ListedSessions> parse_listed_sessions(const Client& client, ValueView stage);
 

@@ -13,6 +13,7 @@
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/repeat.h"
+#include "proxy/exec/core/shard_call.h"
 #include "proxy/exec/core/stale.h"
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/read/aggregate.h"
@@ -48,16 +49,29 @@ Result<void> check_names(const CommandSpec& spec, const RouteNames& names) {
   return {};
 }
 
-// What is wrong with the query of a find whose database does not exist: no shard will say it.
-Result<void> check_query(const Context& context, const CommandSpec& spec, const Request& request) {
+// What is wrong with the query of a find whose database does not exist: no shard would be asked. One is, if the router
+// does not know the query's operators.
+Task<Result<void>> check_query(Context& context, const CommandSpec& spec, const Request& request) {
   const ValueView filter = request.body["filter"];
-  if (spec.name != "find" || !filter.is_document()) return {};
+  const Element collection = request.body.first();
+  if (spec.name != "find" || !filter.is_document() || !collection.is_string()) co_return Result<void>();
   pipeline::FindQuery query;
   query.filter = filter.as_document();
   const auto parsed = pipeline::DocumentQuery::of_find(query, context.shared.memory.cursors,
                                                        [](BsonDoc) { return Result<void>(); });
-  if (parsed.has_error() && parsed.error().is(ErrorCode::bad_value)) return parsed.error();
-  return {};
+  if (!parsed.has_error()) co_return Result<void>();
+  if (parsed.error().is(ErrorCode::bad_value)) co_return parsed.error();
+  const auto routes = context.router->resolve({});
+  if (!routes || routes->all_shards().size() == 0) co_return Result<void>();
+  BsonWriter out;
+  out.append("find", collection.as_string()).append("filter", filter);
+  out.append("limit", 1).append("singleBatch", true).append("$db", request.db);
+  const BsonDoc find = std::move(out).finish();
+  auto call = call_shard(context, {routes->all_shards().front(), RoutedBy::nothing(), shard::Command::of_body(find)},
+                         read_options(context, request));
+  const ShardOutcome outcome = co_await call;
+  if (outcome.answered() && outcome.error) co_return *outcome.error;
+  co_return Result<void>();
 }
 
 // What a router answers for a database that does not exist; nothing: the error.
@@ -189,12 +203,21 @@ Task<Result<Response>> run_in_cluster(Context& context, Client& client, const Co
 
 namespace {
 
+// An explained update or deletion, too, as through a mongos.
+bool makes_database(const CommandSpec& spec, const Request& request) {
+  if (spec.is(Trait::makes_database)) return true;
+  const Element first = request.body.first();
+  if (spec.name != "explain" || !first.is_document()) return false;
+  const std::string_view explained = first.as_document().first().name;
+  return explained == "update" || explained == "delete";
+}
+
 // `answer`: of the first try, which the caller has made.
 Task<Result<Response>> run_nested(Context& context, Client& client, const CommandSpec& spec, Request& request,
                                   int views, std::optional<Result<Response>> answer) {
   const RouteNames names = route_names(context, spec, request);
   if (auto checked = check_names(spec, names); checked.has_error()) co_return std::move(checked.error());
-  const RouteWait wait{request.deadline, spec.is(Trait::makes_database), request.interrupt};
+  const RouteWait wait{request.deadline, makes_database(spec, request), request.interrupt};
   bool learned_keys = false;
   for (std::size_t tries = 1;; ++tries) {
     if (!answer) {
@@ -203,7 +226,8 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
         auto learned = co_await learn_routes(*context.router, names, wait);
         if (learned.has_error()) {
           if (learned.error().is(ErrorCode::namespace_not_found)) {
-            auto checked = check_query(context, spec, request);
+            auto checking = check_query(context, spec, request);
+            auto checked = co_await checking;
             if (checked.has_error()) co_return std::move(checked.error());
             if (auto empty = without_database(spec, request)) co_return *std::move(empty);
           }

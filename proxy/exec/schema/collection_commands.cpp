@@ -521,6 +521,7 @@ std::span<const CommandSpec> schema_commands() {
        on_collection(Action::create_index), {}, collection},
       {"splitVector", "split points of a collection that is not sharded", split_vector,
        on_full_name(Action::split_vector), cluster_only, full_name},
+      {"datasize", "older name of dataSize", data_size, on_full_name(Action::find), secondary_ok, full_name},
       {"dbstats", "older name of dbStats", db_stats, on_database(Action::db_stats), secondary_ok},
   };
   return specs;

@@ -302,6 +302,9 @@ TEST_CASE("cluster: a query is checked where no shard will do it") {
   FakeCluster cluster(8);
   CHECK(cluster.run("{'find': 'c', 'filter': {'$nosuch': 1}, '$db': 'nowhere'}").view()["code"].to_int64() == 2);
   CHECK(cluster.run("{'find': 'c', 'filter': {'x': {'$geoIntersects': 1}}, '$db': 'nowhere'}").view()["ok"].truthy());
+  cluster.says["find"] = "{'ok': 0.0, 'errmsg': '$jsonSchema keyword', 'code': 14}";
+  const BsonDoc refused = cluster.run("{'find': 'c', 'filter': {'$jsonSchema': {'items': 1}}, '$db': 'nowhere'}");
+  CHECK(refused.view()["code"].to_int64() == 14);
 }
 
 TEST_CASE("cluster: what the cluster's version does not have is unknown") {

@@ -375,7 +375,7 @@ TEST_CASE("names that no collection has are refused, even if there is no such da
   const char* command = GENERATE("{'getMore': {'$numberLong': '5'}, 'collection': 'a\\u0000b', '$db': 'none'}",
                                  "{'renameCollection': 'none.', 'to': 'app.b', '$db': 'admin'}",
                                  "{'renameCollection': 'app.b', 'to': 'none.a\\u0000b', '$db': 'admin'}",
-                                 "{'dataSize': 'none.', '$db': 'none'}",
+                                 "{'dataSize': 'none.', '$db': 'none'}", "{'datasize': 'none.', '$db': 'none'}",
                                  "{'find': 'a\\u0000b', '$db': 'none'}");
   INFO(command);
   CHECK(cluster.run(command).view()["code"].to_int64() == 73);
@@ -755,6 +755,9 @@ TEST_CASE("a database that does not exist is empty to readers, and made for writ
   CHECK(listed.view().find_path("cursor.ns").as_string() == "none.$cmd.aggregate");
   cluster.forget_sent();
   CHECK(cluster.run("{'insert': 'c', 'documents': [{'_id': 1}], '$db': 'none'}").view()["ok"].truthy());
+  CHECK(cluster.sent_to(0, "_configsvrCreateDatabase").size() == 1);
+  cluster.forget_sent();
+  cluster.run("{'explain': {'delete': 'c', 'deletes': [{'q': {'a': 1}, 'limit': 0}]}, '$db': 'explained'}");
   CHECK(cluster.sent_to(0, "_configsvrCreateDatabase").size() == 1);
   CHECK(cluster.sent_to(2, "insert").size() == 1);
 }
