@@ -57,7 +57,7 @@ class Applier {
     }
     if (mode_ == Mode::exclude) {
       out.append_element(element);
-    } else if (mode_ == Mode::add) {  // a scalar is replaced by the document that is set in it
+    } else if (child.node->has_computed) {  // a scalar is replaced by the document that is set in it, in its place
       seen[index] = true;
       return empty_with_computed(child, out);
     }

@@ -45,6 +45,8 @@ TEST_CASE("computed fields follow the kept ones") {
   project(R"({"$project": {"x": "$nothing"}})", R"({"_id": 1})", R"({"_id": 1})");
   project(R"({"$project": {"x": {"y": "$a"}}})", R"({"_id": 1, "a": 2})",
           R"({"_id": 1, "x": {"y": 2}})");
+  project(R"({"$project": {"f": 1, "s": {"o": "$f"}}})", R"({"_id": 1, "s": "in its place", "f": 2})",
+          R"({"_id": 1, "s": {"o": 2}, "f": 2})");
   project(R"({"$project": {"a.z": {"$literal": 9}, "a.x": 1}})",
           R"({"_id": 1, "a": [{"x": 1}, {"x": 2}]})",
           R"({"_id": 1, "a": [{"x": 1, "z": 9}, {"x": 2, "z": 9}]})");
