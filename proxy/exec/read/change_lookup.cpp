@@ -70,6 +70,16 @@ Result<std::optional<LookedUp>> found_in(ShardOutcomes& outcomes) {
 
 }  // namespace
 
+shard::CallOptions options_for_event(Context& context, const Request& request) {
+  shard::CallOptions options;
+  options.retry = shard::RetryPolicy::idempotent;
+  options.budget = &context.shared.memory.replies;
+  options.interrupt = request.interrupt;
+  options.time = request.shard_time;
+  options.user = request.asks;
+  return options;
+}
+
 Task<Result<std::optional<LookedUp>>> look_up_changed(Context& context, const Request& request, DocView event) {
   const auto changed = read_event(event);
   if (!changed) {
@@ -77,12 +87,7 @@ Task<Result<std::optional<LookedUp>>> look_up_changed(Context& context, const Re
   }
   const BsonDoc body = find_command(*changed, request);
   const RouteNames names{{changed->db, changed->collection}};
-  shard::CallOptions options;
-  options.retry = shard::RetryPolicy::idempotent;
-  options.budget = &context.shared.memory.replies;
-  options.interrupt = request.interrupt;
-  options.time = request.shard_time;
-  options.user = request.asks;
+  const shard::CallOptions options = options_for_event(context, request);
   for (std::size_t tries = 1;; ++tries) {
     auto routes = context.router->resolve(names);
     if (!routes) {

@@ -10,6 +10,9 @@
 
 namespace spillway::exec {
 
+// A call for an event of this getMore: to a primary, and not bound by the time for which the client waits for events.
+shard::CallOptions options_for_event(Context& context, const Request& request);
+
 struct LookedUp {
   shard::Reply reply;
   DocView document{};  // in the reply

@@ -1,12 +1,12 @@
 #include "proxy/exec/read/change_stages.h"
 
-#include <span>
 #include <utility>
 
 #include "allocator/limits.h"
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/shard_call.h"
 #include "proxy/exec/cursors/take_memory.h"
+#include "proxy/exec/read/change_lookup.h"
 #include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {
@@ -69,16 +69,9 @@ Task<Result<std::optional<BsonDoc>>> run_stages_on_shard(Context& context, const
   auto room = co_await taking;
   if (room.has_error()) co_return std::move(room.error());
   const BsonDoc body = command_of(stages, event);
-  shard::CallOptions options;
-  options.retry = shard::RetryPolicy::idempotent;
-  options.budget = &context.shared.memory.replies;
-  options.interrupt = request.interrupt;
-  options.time = request.shard_time;
-  options.user = request.asks;
-  const ShardCommand command(shard, RoutedBy::nothing(), shard::Command::of_body(body));
-  auto calls = call_shards(context, std::span(&command, 1), std::move(options));
-  auto outcomes = co_await calls;
-  ShardOutcome& outcome = outcomes.front();
+  auto call = call_shard(context, {shard, RoutedBy::nothing(), shard::Command::of_body(body)},
+                         options_for_event(context, request));
+  ShardOutcome outcome = co_await call;
   if (outcome.error) co_return *std::move(outcome.error);
   const auto parsed = wire::parse_cursor_reply(outcome.body());
   if (parsed.has_error()) co_return parsed.error();

@@ -372,13 +372,17 @@ Result<Explained> subject_of(const Request& request) {
   return subject;
 }
 
+BsonDoc explain_of(DocView command, std::string_view verbosity, const Request& request) {
+  BsonWriter body;
+  body.append("explain", command);
+  body.append("verbosity", verbosity);
+  append_generic_arguments(body, request);
+  return std::move(body).finish();
+}
+
 // Not nullopt: why a shard refuses the whole command.
 Task<std::optional<Error>> ask_about_whole(Context& context, const Request& request, const ExplainPlan& plan) {
-  BsonWriter body;
-  body.append("explain", plan.whole);
-  body.append("verbosity", "queryPlanner");
-  append_generic_arguments(body, request);
-  const BsonDoc command = std::move(body).finish();
+  const BsonDoc command = explain_of(plan.whole, "queryPlanner", request);
   const ShardCommand asked{plan.targets.shards.front(), plan.targets.by(), shard::Command::of_body(command)};
   auto call = call_shard(context, asked, read_options(context, request));
   ShardOutcome outcome = co_await call;
@@ -401,11 +405,7 @@ Task<Result<Response>> explain_command(Context& context, Client&, const Request&
     if (refused) co_return *std::move(refused);
     plan->whole = BsonDoc();
   }
-  BsonWriter body;
-  body.append("explain", plan->inner);
-  body.append("verbosity", subject->verbosity);
-  append_generic_arguments(body, request);
-  const BsonDoc command = std::move(body).finish();
+  const BsonDoc command = explain_of(plan->inner, subject->verbosity, request);
   auto calls = call_shards(context, plan->targets.shards, plan->targets.by(), shard::Command::of_body(command),
                            read_options(context, request));
   const TimePoint begun = Clock::now();
