@@ -161,6 +161,9 @@ class Splitter {
     if (auto charged = scope_.charge(stage_cost_bytes); !charged) {
       return charged;
     }
+    if (scope_.refuses_partial() && (here_ || window_ || result_.merge_sort)) {
+      note_removals(element);
+    }
     if (!here_) {
       if (const auto stage = describe(element)) {
         return add_document_stage(spec, *stage);
@@ -212,6 +215,26 @@ class Splitter {
     return parse_stage(spec, scope_, stages);
   }
 
+  void note_removals(const Element& element) {
+    const auto stage = describe(element);
+    const bool removes = element.name == "$unset" || (element.name == "$project" && !stage->keeps_only);
+    const bool keeps_documents = (stage && !stage->keeps_only) || element.name == "$limit" ||
+                                 element.name == "$skip" || element.name == "$sort";
+    if (!keeps_documents) removed_.clear();
+    if (removes) removed_.insert(stage->touched.begin(), stage->touched.end());
+  }
+
+  // A server puts a field that one stage removes and a later one adds at its old place. Here it would stand at the
+  // end, so a merging shard does both.
+  Result<void> check_places(const Element& element) const {
+    if (element.name != "$addFields" && element.name != "$set") return {};
+    const auto stage = describe(element);
+    const auto removed = std::find_if(stage->touched.begin(), stage->touched.end(),
+                                      [&](const std::string& field) { return removed_.contains(field); });
+    if (removed == stage->touched.end()) return {};
+    return unsupported_error("to add after its removal the field", *removed);
+  }
+
   // The rest of the pipeline is evaluated here.
   Result<void> add_here(DocView spec) {
     const std::size_t before = result_.merge.size();
@@ -225,6 +248,9 @@ class Splitter {
 
   // A client's stage that only runs here.
   Result<void> add_unseen(DocView spec) {
+    if (auto placed = check_places(spec.first()); !placed) {
+      return placed;
+    }
     if (auto added = add_here(spec); !added) {
       return added;
     }
@@ -372,6 +398,7 @@ class Splitter {
   StageList text_;
   StageList unseen_;
   SplitPipeline result_;
+  std::set<std::string, std::less<>> removed_;  // top-level fields, behind the shards' part
   bool window_ = false;
   bool here_ = false;
 };

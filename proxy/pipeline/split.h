@@ -38,7 +38,7 @@ struct SplitPipeline {
 
 struct SplitOptions {
   // The command's `let`: constants by name, visible as $$name in the merge part.
-  DocView let;
+  DocView let = {};
   // Pays for the parsed merge part; outlives it. nullptr: no charge.
   MemoryBudget* budget = nullptr;
   // A shard may merge instead: what could fail at a value that only servers evaluate is refused at once.

@@ -89,6 +89,8 @@ class GroupSplitter {
     if (*kind == AccumulatorKind::average) {
       return add_average(element, std::move(field));
     }
+    // A mongos reads the field as $$ROOT.<name>.
+    if (element.name.empty()) return Error(40353, "FieldPath must not end with a '.'.");
     auto input = parse_field_path(element.name);
     if (!input) {
       return input.error();

@@ -17,6 +17,7 @@
 #include "proxy/exec/read/find.h"
 #include "proxy/exec/read/sort_projection.h"
 #include "proxy/exec/streams/single_shard.h"
+#include "proxy/pipeline/projection.h"
 #include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {
@@ -132,6 +133,11 @@ Result<BsonDoc> scatter_command(const Request& request, const FindArguments& fin
   copy_command(out, request,
                {"limit", "skip", "singleBatch", "projection", "showRecordId", "batchSize",
                 "allowPartialResults"});
+  // Shards of each release have their own error for another type.
+  for (const std::string_view name : {"singleBatch", "allowPartialResults"}) {
+    const ValueView value = request.body[name];
+    if (value.exists() && !pipeline::is_switch(value) && !value.is_null()) out.append(name, value);
+  }
   if (sort.changed) {
     if (!sort.projection.view().empty()) out.append("projection", sort.projection);
   } else if (!find.projection.empty()) {

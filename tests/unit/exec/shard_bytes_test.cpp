@@ -46,6 +46,11 @@ TEST_CASE("a command for several shards is the same for each, and has no field t
   const auto [command, sent] = GENERATE(values<Case>({
       {"{'find': 'c', 'filter': {}, 'batchSize': 7}",
        "{ 'find' : 'c', 'filter' : {  }, 'batchSize' : 7 }"},
+      {"{'find': 'c', 'filter': {}, 'singleBatch': true, 'allowPartialResults': 0, 'batchSize': 7}",
+       "{ 'find' : 'c', 'filter' : {  }, 'batchSize' : 7 }"},
+      // A shard answers to what has the wrong type.
+      {"{'find': 'c', 'filter': {}, 'singleBatch': {'a': 1}, 'batchSize': 7}",
+       "{ 'find' : 'c', 'filter' : {  }, 'singleBatch' : { 'a' : 1 }, 'batchSize' : 7 }"},
       {"{'count': 'c', 'query': {'b': 1}}", "{ 'count' : 'c', 'query' : { 'b' : 1 } }"},
       {"{'drop': 'c'}", "{ 'drop' : 'c' }"},
       {"{'dbStats': 1}", "{ 'dbStats' : 1 }"},

@@ -119,6 +119,23 @@ TEST_CASE("what only servers evaluate behind a limit is left to a merging shard"
   CHECK_FALSE(split_of(R"([{"$limit": 5}, {"$set": {"a": {"$sqrt": "$b"}}}])").window_only);
 }
 
+TEST_CASE("a field that is removed and added behind the shards' part is left to a merging shard") {
+  const auto supported = [](const char* text) {
+    const auto parts = split(stages(text), {.refuse_partial = true});
+    if (!parts) CHECK(parts.error().is(ErrorCode::command_not_supported));
+    return parts.has_value();
+  };
+  CHECK_FALSE(supported(R"([{"$group": {"_id": "$a", "t": {"$sum": 1}}}, {"$unset": "t"}, {"$set": {"t": 1}}])"));
+  CHECK_FALSE(supported(R"([{"$limit": 5}, {"$project": {"t": 0}}, {"$limit": 4}, {"$set": {"t": {"$add": [1, "$a"]}}}])"));
+  CHECK_FALSE(supported(R"([{"$limit": 5}, {"$unset": ["b", "t.x"]}, {"$set": {"t.y": {"$add": [1, "$a"]}}}])"));
+  // The shards do both, another field is added, or the documents are new ones.
+  CHECK(supported(R"([{"$limit": 5}, {"$unset": "t"}, {"$set": {"t": 1}}])"));
+  CHECK(supported(R"([{"$unset": "t"}, {"$limit": 5}, {"$set": {"t": {"$add": [1, "$a"]}}}])"));
+  CHECK(supported(R"([{"$limit": 5}, {"$unset": "t"}, {"$set": {"u": {"$add": [1, "$a"]}}}])"));
+  CHECK(supported(R"([{"$limit": 5}, {"$unset": "t"}, {"$project": {"a": 1}}, {"$set": {"t": {"$add": [1, "$a"]}}}])"));
+  CHECK(supported(R"([{"$limit": 5}, {"$unset": "t"}, {"$group": {"_id": "$a"}}, {"$set": {"t": {"$add": [1, "$a"]}}}])"));
+}
+
 TEST_CASE("a group becomes partial groups of ordinary accumulators") {
   check_parts(R"([{"$group": {"_id": "$k", "s": {"$sum": "$v"}, "c": {"$count": {}},
                               "lo": {"$min": "$v"}, "p": {"$push": "$v"}}}])",
@@ -126,6 +143,12 @@ TEST_CASE("a group becomes partial groups of ordinary accumulators") {
                               "lo": {"$min": "$v"}, "p": {"$push": "$v"}}}])",
               R"([{"$group": {"_id": "$_id", "s": {"$sum": "$s"}, "c": {"$sum": "$c"},
                               "lo": {"$min": "$lo"}, "p": {"$concatArrays": "$p"}}}])");
+}
+
+TEST_CASE("a group cannot be merged by the field without a name") {
+  const auto refused = split(stages(R"([{"$group": {"_id": "$k", "": {"$sum": 1}}}])"));
+  REQUIRE_FALSE(refused.has_value());
+  CHECK(refused.error().code == 40353);
 }
 
 TEST_CASE("an average becomes a sum and a count, beside itself") {
