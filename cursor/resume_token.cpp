@@ -37,6 +37,11 @@ class Digits {
     for (std::size_t i = 0; i < bytes; ++i) value = value << 8 | next();
     return value;
   }
+  // From here to the end, whole bytes.
+  bool rest_is_whole() const noexcept {
+    const std::string_view rest = text_.substr(std::min(at_, text_.size()));
+    return rest.size() % 2 == 0 && std::all_of(rest.begin(), rest.end(), [](char c) { return digit(c) >= 0; });
+  }
   std::uint8_t next() noexcept {
     const auto byte = peek();
     if (!byte) failed_ = true;
@@ -80,7 +85,7 @@ std::optional<ResumeToken> ResumeToken::parse(std::string_view digits) noexcept 
   const std::uint8_t from_invalidate = in.next();
   if (from_invalidate != no && from_invalidate != yes) return std::nullopt;
   token.from_invalidate = from_invalidate == yes;
-  if (in.failed()) return std::nullopt;
+  if (in.failed() || !in.rest_is_whole()) return std::nullopt;
   token.event_at = in.at();
   if (in.peek() != binary) return token;
   in.next();
@@ -101,8 +106,8 @@ bool is_same_event(std::string_view digits, std::string_view wanted) noexcept {
   if (!token || token->document_key_at == 0) return false;
   // An object's fields follow its type. That it has one field only shows in the other one: it ends in the same way.
   const std::size_t fields_at = token->document_key_at + 2;
-  if (fields_at >= wanted.size() || digits.size() <= wanted.size()) return false;
   constexpr std::string_view of_id = "5F696400";  // "_id" and its end
+  if (fields_at + 2 + of_id.size() > wanted.size() || digits.size() <= wanted.size()) return false;
   if (wanted.substr(fields_at + 2, of_id.size()) != of_id) return false;
   return digits.substr(0, fields_at) == wanted.substr(0, fields_at) && digits.ends_with(wanted.substr(fields_at));
 }
@@ -135,7 +140,8 @@ std::string in_version_1(std::string_view digits) {
   if (!rest.starts_with(operation_type)) return made.append(rest);
   std::size_t end = operation_type.size();
   while (end + 2 < rest.size() && rest.substr(end, 2) != "00") end += 2;
-  if (!is_classic(rest.substr(operation_type.size(), end - operation_type.size()))) return made.append(rest);
+  const bool ends = end + 2 <= rest.size();
+  if (!ends || !is_classic(rest.substr(operation_type.size(), end - operation_type.size()))) return made.append(rest);
   rest.remove_prefix(end + 2);
   // The key ends before the end of the object that it is in.
   if (rest.starts_with(document_key) && rest.ends_with("000004")) {

@@ -30,7 +30,7 @@ struct ResumeToken {
     return document_key_at == 0 ? std::string_view() : digits.substr(event_at, document_key_at - event_at);
   }
 
-  // nullopt: not in a form that is known here.
+  // nullopt: not in a form that is known here, or no whole bytes to the end.
   static std::optional<ResumeToken> parse(std::string_view digits) noexcept;
 };
 

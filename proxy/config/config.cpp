@@ -241,12 +241,12 @@ class Checker {
       if (address.empty() || is_loopback(address)) continue;
       if (is_open) {
         reading_.result.warnings.push_back(placed(
-            "net.bindIp", fmt::format("clients are not authenticated, and {} is not a loopback address: whoever "
-                                      "reaches it can read and change the cluster", address)));
+            "net.bindIp", fmt::format("clients are not authenticated, and {} is not a loopback address: any client "
+                                      "that reaches it can read and change the cluster", address)));
         return;
       }
       error("net.bindIp",
-            fmt::format("{} is not a loopback address, and clients are not authenticated: whoever "
+            fmt::format("{} is not a loopback address, and clients are not authenticated: any client that "
                         "reaches it can read and change every shard. Write security.authorization: "
                         "enabled, and security.users; or disabled, if that is meant",
                         address));

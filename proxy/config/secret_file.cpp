@@ -25,7 +25,7 @@ Result<auth::Secret::Ptr> read_secret_file(const std::string& written, mode_t cl
     return fail("cannot be read: " + std::generic_category().message(errno));
   }
   if (!S_ISREG(facts.st_mode)) return fail("is no file");
-  if ((facts.st_mode & closed & S_IRWXO) != 0) return fail("may be read by everybody (chmod o-rwx)");
+  if ((facts.st_mode & closed & S_IRWXO) != 0) return fail("is world-readable (chmod o-rwx)");
   // Kubernetes mounts a Secret as files of root's that the group of the pod may read, whatever mode was asked for.
   const mode_t of_owner = facts.st_uid == 0 ? S_IRGRP : 0;
   if ((facts.st_mode & closed & ~of_owner) != 0) return fail("is open to its group (chmod g-rwx)");

@@ -336,7 +336,7 @@ constexpr std::array all_keys = {
         "its name is the certificate's subject (RFC 2253), and it has no credentials."),
     row("security.usersFile", AT(users_file), reload,
         {.example = "/etc/spillway/users.yaml",
-         .range = "a file that not everybody may read",
+         .range = "a file that is not world-readable",
          .variable = "SPILLWAY_USERS_FILE"},
         "A file with more users: the list alone, as in security.users. It may begin with $CREDENTIALS_DIRECTORY, as "
         "security.shards.passwordFile may."),
@@ -356,7 +356,7 @@ constexpr std::array all_keys = {
         "connection string; then no user is needed."),
     row("security.shards.passwordFile", AT(shard_login.password_file), reload,
         {.example = "$CREDENTIALS_DIRECTORY/shard-password",
-         .range = "a file that not everybody may read",
+         .range = "a file that is not world-readable",
          .variable = "SPILLWAY_SHARD_PASSWORD_FILE"},
         "The password is its first line. $CREDENTIALS_DIRECTORY is where systemd puts what LoadCredential= names. A "
         "connection string may hold user and password, too; --set may not, because every local user sees the "

@@ -211,7 +211,7 @@ UsersReading read_users_file(const std::string& path) {
     return fail("cannot be read: " + std::generic_category().message(errno));
   }
   if (!S_ISREG(facts.st_mode)) return fail("is no file");
-  if ((facts.st_mode & S_IRWXO) != 0) return fail("may be read by everybody (chmod o-rwx)");
+  if ((facts.st_mode & S_IRWXO) != 0) return fail("is world-readable (chmod o-rwx)");
   if (static_cast<std::size_t>(facts.st_size) > users_file_bytes_max) {
     return fail(fmt::format("is larger than {} bytes", users_file_bytes_max));
   }

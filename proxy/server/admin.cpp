@@ -149,7 +149,7 @@ class AdminServer::Door final : public Poller::Socket, private Timer {
   int socket() const noexcept { return socket_.get(); }
   void watch() {
     watching_ = Poller::of(server_.loop_).add(socket_.get(), *this);
-    if (!watching_) log::error("the admin port cannot be watched: nobody is answered there");
+    if (!watching_) log::error("the admin port cannot be watched: it answers no request");
   }
   void close() {
     if (std::exchange(watching_, false)) Poller::of(server_.loop_).remove(socket_.get(), *this);

@@ -83,7 +83,7 @@ std::optional<AdminActions::Answer> refuse_at_the_door(const HttpRequest& reques
     return said(403, "actions are for the router's own machine, by a loopback address (ssh -L): this port has no TLS");
   }
   if (!authorization) {
-    return said(403, "security.authorization is disabled: nobody can log in, and this port only shows");
+    return said(403, "security.authorization is disabled: no user can log in, and this port only shows");
   }
   if (!is_of_own_page(request)) return said(403, "the request does not come from the page of this port");
   if (!request.content_type.starts_with("application/json")) return said(415, "the body must be application/json");

@@ -74,7 +74,7 @@ MutableBytes ClientConnection::room_for_first_read() const noexcept {
   return scarce ? scratch.first(std::min(scratch.size(), first_read_bytes_scarce)) : scratch;
 }
 
-// `have`: so many bytes are in the scratch.
+// `have`: the bytes that are in the scratch.
 ClientConnection::FirstRead ClientConnection::read_first(std::size_t& have) {
   const IoResult got = transport_->try_read(room_for_first_read());
   have = got.bytes;
@@ -93,7 +93,7 @@ ClientConnection::FirstRead ClientConnection::read_first(std::size_t& have) {
   return admission == Admission::gone ? FirstRead::gone : FirstRead::part;
 }
 
-// `have`: so many bytes are in the scratch; 0: those that are kept come first.
+// `have`: the bytes that are in the scratch; 0: those that are kept come first.
 Task<bool> ClientConnection::read_message(std::size_t have) {
   if (have > 0 && have < limits::message_header_bytes) {
     if (!keep_for_later(environment_.scratch.first(have))) co_return false;

@@ -143,7 +143,7 @@ Findings of_start(const Config& config, const std::shared_ptr<const catalog::Rou
   for (const std::string& why : refusals.ports) {
     if (!serves) {
       found.push_back({Severity::error, "net.port", why,
-                       fmt::format("ss -ltnp '{}' shows who has it; a port below 1024 needs "
+                       fmt::format("ss -ltnp '{}' shows its owner; a port below 1024 needs "
                                    "AmbientCapabilities=CAP_NET_BIND_SERVICE",
                                    filter_of_ports(config.net))});
     }

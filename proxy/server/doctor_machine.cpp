@@ -104,7 +104,7 @@ bool systemd_makes_folders_in(const std::filesystem::path& parent) {
 }
 
 // Whether this process can write this file, which need not exist. No remedy changes a folder that is there: it may be
-// everybody's, such as /run, or another service's.
+// shared, such as /run, or another service's.
 Finding check_place(const std::string& key, const std::string& path) {
   constexpr const char* make = "install -d -o spillway -g spillway -m 0750";
   const std::filesystem::path file(path);
@@ -163,7 +163,7 @@ Findings check_places(const Config& config) {
     if (!path.empty()) found.push_back(check_place(key, path));
   }
   if (::geteuid() == 0 && ::getpwnam("spillway") != nullptr) {
-    found.push_back({Severity::warning, "user", "this is root, who may read and write what the service may not",
+    found.push_back({Severity::warning, "user", "this is root, which may read and write what the service may not",
                      "sudo -u spillway spillway doctor --config FILE"});
   }
   return found;

@@ -143,7 +143,7 @@ shard::HostAddress admin_address(const NetConfig& net) {
 }
 
 Result<std::string> ask_health(const NetConfig& net) {
-  if (net.port == 0) return Error(ErrorCode::bad_value, "net.port is 0: nobody knows the port");
+  if (net.port == 0) return Error(ErrorCode::bad_value, "net.port is 0: the port is not known");
   const auto tls = client_tls(net.tls);
   if (tls.has_error()) return tls.error();
   Loop loop;
@@ -168,7 +168,7 @@ int health_check(const LoadResult& loaded) {
   };
   if (!loaded.net_known) {
     print_errors();
-    std::fputs("spillway: the configuration does not say whom to ask\n", stderr);
+    std::fputs("spillway: the configuration names no port to ask\n", stderr);
     return exit_failed;
   }
   const Result<std::string> outcome = ask_health(loaded.config.net);

@@ -108,7 +108,7 @@ Task<Result<std::optional<Skip>>> guard_collection(exec::Context& context,
                                                    const CollectionRouting& collection, bool keep) {
   const BsonDoc wanted = kept_document(collection, routing);
   const BsonDoc find = find_by_id("routing", catalog::fingerprint_database, fingerprint_id(collection));
-  std::string refusal = "somebody else keeps writing it";
+  std::string refusal = "another router keeps writing it";
   for (int attempt = 0; attempt < write_attempts_max; ++attempt) {
     auto finding = find_one(context, primary, find);
     const Found found = co_await finding;

@@ -361,7 +361,7 @@ void use_users(exec::Shared& shared, const Config& config) {
 void warn_of_strangers(const Config& config) {
   if (config.authorization != Authorization::enabled) return;
   if (config.users.empty() && config.users_from.empty() && config.cluster.config_db.empty()) {
-    log::warning("security.authorization is enabled, and there are no users: nobody can log in; spillway "
+    log::warning("security.authorization is enabled, and there are no users, so no client can log in; spillway "
                  "--hash-password NAME makes an entry of security.users");
   }
   const auto addresses = listen_addresses(config.net);

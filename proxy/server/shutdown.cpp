@@ -39,7 +39,7 @@ void Shutdown::begin(Duration announce) {
 void Shutdown::hurry() {
   if (hurried_) return;
   hurried_ = true;
-  log::info("shutdown: nobody is waited for any longer");
+  log::info("shutdown: the remaining clients are closed now");
   for (Worker* worker : workers_) worker->hurry();
 }
 

@@ -91,7 +91,7 @@ class Picture {
       cursors();
       warnings();
     } else {
-      line("who does what is shown to those who ask on the router's machine, by a loopback address");
+      line("operations and clients are shown on the router's own machine only, by a loopback address");
     }
     std::string all;
     for (std::size_t i = 0; i < std::min(lines_.size(), size.rows); ++i) {

@@ -136,8 +136,8 @@ ReplyVerdict judge_reply(Reply& reply) noexcept {
   reply.operation_time_at = offset_of(verdict.operation_time);
   reply.cluster_time_at = offset_of(verdict.cluster_time);
   reply.cursor_at = offset_of(verdict.cursor);
-  reply.says_ok = verdict.says_ok;
-  reply.plain = verdict.plain;
+  reply.says_ok = verdict.says_ok && verdict.well_formed;
+  reply.plain = verdict.plain && verdict.well_formed;
   return verdict;
 }
 

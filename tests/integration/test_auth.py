@@ -187,7 +187,7 @@ def test_users_file(binary, shard_set, users, tmp_path):
     proxy.config_path.write_text(json.dumps(proxy.config))
     check = [str(binary), "--config", str(proxy.config_path), "--check-config"]
     answer = subprocess.run(check, capture_output=True, text=True, timeout=60)
-    assert answer.returncode == 78 and "may be read by everybody" in answer.stderr
+    assert answer.returncode == 78 and "is world-readable" in answer.stderr
     path.chmod(0o640)
     with proxy, client_of(proxy, "ann") as client:
         client.app.things.find_one()

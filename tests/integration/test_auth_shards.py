@@ -146,7 +146,7 @@ def test_a_password_file_that_everybody_may_read_is_refused(binary, shard_set, p
     config = {"routing": routing([shard.uri for shard in shard_set]),
               "security": {"shards": {"user": "u", "passwordFile": str(password_file)}}}
     answer = check(binary, config)
-    assert answer.returncode == 78 and "may be read by everybody" in answer.stderr
+    assert answer.returncode == 78 and "is world-readable" in answer.stderr
     assert PASSWORD not in answer.stderr
 
 

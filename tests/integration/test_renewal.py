@@ -163,7 +163,7 @@ def test_the_password_for_shards_is_renewed(binary, shard_set, tmp_path):
             assert client.app.things.find_one({"_id": -1}) is None
             assert len(gate.logins) > before
             file.chmod(0o644)
-            assert "may be read by everybody" in proxy.reload()
+            assert "is world-readable" in proxy.reload()
 
 
 def test_a_proxy_reads_credentials_of_systemd(binary, shard_set, certificates, tmp_path, monkeypatch):

@@ -402,11 +402,11 @@ bool is_sensitive(std::string_view command) noexcept {
 std::span<const CommandSpec> authentication_commands() {
   using enum Trait;
   static constexpr CommandSpec specs[] = {
-      {"saslStart", "begin to log in", sasl_start, nobody, secondary_ok | drains | stable},
-      {"saslContinue", "go on logging in", sasl_continue, nobody, secondary_ok | drains | stable},
-      {"authenticate", "log in by certificate", authenticate, nobody, secondary_ok | drains | stable},
-      {"getnonce", "random bytes, of no use", get_nonce, nobody, secondary_ok | drains},
-      {"logout", "log out", log_out, nobody, secondary_ok | drains},
+      {"saslStart", "begin to log in", sasl_start, no_login, secondary_ok | drains | stable},
+      {"saslContinue", "go on logging in", sasl_continue, no_login, secondary_ok | drains | stable},
+      {"authenticate", "log in by certificate", authenticate, no_login, secondary_ok | drains | stable},
+      {"getnonce", "random bytes, of no use", get_nonce, no_login, secondary_ok | drains},
+      {"logout", "log out", log_out, no_login, secondary_ok | drains},
   };
   return specs;
 }

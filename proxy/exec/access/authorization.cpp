@@ -110,7 +110,7 @@ Result<void> claim_session(Context& context, Client& client, std::string_view uu
 
 Result<void> check_authorized(Context& context, Client& client, const CommandSpec& spec,
                               const Request& request) {
-  if (spec.need.of == CommandNeed::Of::nobody) return {};
+  if (spec.need.of == CommandNeed::Of::no_login) return {};
   refresh_login(context.shared.users, client);
   const auth::User* const user = client.login.user.get();
   if (user == nullptr) {

@@ -333,7 +333,7 @@ bool may_explain(const Subject& subject) {
   const Element command = inner.first();
   if (command.name == "explain") return false;
   const CommandSpec* const spec = command_named(command.name);
-  if (spec == nullptr || spec->need.of == CommandNeed::Of::nobody || spec->need.of == CommandNeed::Of::somebody)
+  if (spec == nullptr || spec->need.of == CommandNeed::Of::no_login || spec->need.of == CommandNeed::Of::any_user)
     return true;  // refused when it is run
   return meets(spec->need, {subject.privileges, command.name, subject.db, inner, nullptr});
 }

@@ -232,7 +232,7 @@ Task<Result<Response>> end_sessions(Context& context, Client& client, const Requ
 
 // The arguments of killAllSessions and killAllSessionsByPattern. {} and [] mean every user.
 struct KillPatterns {
-  bool everybody = false;
+  bool all_users = false;
   bool of_users = false;  // the ids are those of the named users
   SessionIds ids;
 };
@@ -242,7 +242,7 @@ Result<KillPatterns> parse_patterns(const Context& context, const Request& reque
   if (!list.is_array()) return wrong_type(fmt::format("{0}.{0}", request.name), list, "array");
   KillPatterns patterns;
   const bool by_pattern = request.name == "killAllSessionsByPattern";
-  patterns.everybody = list.as_document().empty();
+  patterns.all_users = list.as_document().empty();
   for (const Element& item : list.as_document()) {
     if (!item.is_document()) {
       return Error(ErrorCode::type_mismatch, fmt::format("{} takes documents", request.name));
@@ -259,7 +259,7 @@ Result<KillPatterns> parse_patterns(const Context& context, const Request& reque
     }
     const ValueView lsid = pattern["lsid"];
     if (!lsid.exists()) {
-      patterns.everybody = patterns.everybody || pattern.empty();
+      patterns.all_users = patterns.all_users || pattern.empty();
       continue;
     }
     const std::string_view id =
@@ -273,7 +273,7 @@ Result<KillPatterns> parse_patterns(const Context& context, const Request& reque
 Task<Result<Response>> kill_all_sessions(Context& context, Client& client, const Request& request) {
   auto patterns = parse_patterns(context, request);
   if (patterns.has_error()) co_return patterns.error();
-  auto ending = end_everything_of(context, patterns->everybody ? nullptr : &patterns->ids, true);
+  auto ending = end_everything_of(context, patterns->all_users ? nullptr : &patterns->ids, true);
   co_await ending;
   // The shards of a cluster know their users' sessions themselves.
   const bool by_id = patterns->of_users && !context.in_cluster();
@@ -456,19 +456,19 @@ std::span<const CommandSpec> session_commands() {
   using auth::Action;
   using enum Trait;
   static constexpr CommandSpec specs[] = {
-      {"startSession", "start a logical session", start_session, somebody},
-      {"refreshSessions", "renew sessions", refresh_sessions, somebody, stable},
-      {"refreshLogicalSessionCacheNow", "let the shards write their sessions down", refresh_session_caches, somebody,
+      {"startSession", "start a logical session", start_session, any_user},
+      {"refreshSessions", "renew sessions", refresh_sessions, any_user, stable},
+      {"refreshLogicalSessionCacheNow", "let the shards write their sessions down", refresh_session_caches, any_user,
        test_only},
-      {"endSessions", "end sessions", end_sessions, nobody, drains | stable},
-      {"killSessions", "kill sessions by their ids", end_sessions, somebody, drains | audited},
+      {"endSessions", "end sessions", end_sessions, no_login, drains | stable},
+      {"killSessions", "kill sessions by their ids", end_sessions, any_user, drains | audited},
       {"killAllSessions", "kill the sessions of users", kill_all_sessions, on_cluster(Action::kill_any_session),
        drains | audited},
       {"killAllSessionsByPattern", "kill sessions by pattern", kill_all_sessions,
        on_cluster(Action::kill_any_session), drains | audited},
-      {"commitTransaction", "commit a transaction", run_commit, somebody,
+      {"commitTransaction", "commit a transaction", run_commit, any_user,
        admin_only | in_transaction | drains | stable},
-      {"abortTransaction", "abort a transaction", abort_transaction, somebody,
+      {"abortTransaction", "abort a transaction", abort_transaction, any_user,
        admin_only | in_transaction | drains | stable},
   };
   return specs;

@@ -325,7 +325,7 @@ Task<void> UserFeed::refresh(Context* context) {
   log::warning("users could not be read from their shard ({} times now): {}", failures_,
                read.error().message);
   if (failures_ == failures_max) {
-    log::error("the users of the shard are nobody until they can be read again");
+    log::error("no user of the shard can log in until its users can be read again");
     context->shared.users.feed({});
     generation_.clear();
   }

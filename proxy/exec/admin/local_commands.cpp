@@ -127,7 +127,7 @@ Answer list_commands(Context& context, Client&, const Request&) {
     const CommandSpec& spec = *each;
     reply.begin_document(spec.name);
     reply.append("help", spec.help)
-        .append("requiresAuth", spec.need.of != CommandNeed::Of::nobody);
+        .append("requiresAuth", spec.need.of != CommandNeed::Of::no_login);
     reply.append("secondaryOk", spec.is(Trait::secondary_ok)).append("adminOnly", spec.is(Trait::admin_only));
     reply.begin_array("apiVersions");
     if (spec.is(Trait::stable)) reply.append_item("1");
@@ -395,18 +395,18 @@ std::span<const CommandSpec> local_commands() {
   using enum RouteNeed;
   using enum Trait;
   static constexpr CommandSpec specs[] = {
-      {"hello", "what this server is", hello, nobody, secondary_ok | stable},
-      {"isMaster", "older name of hello", hello, nobody, secondary_ok},
-      {"ismaster", "older name of hello", hello, nobody, secondary_ok},
-      {"ping", "answers at once", ping, nobody, secondary_ok | stable},
-      {"getLastError", "of legacy writes: nothing", get_last_error, somebody},
-      {"getlasterror", "older name of getLastError", get_last_error, somebody},
-      {"buildInfo", "version and build", build_info, nobody, secondary_ok},
-      {"buildinfo", "version and build", build_info, nobody, secondary_ok},
+      {"hello", "what this server is", hello, no_login, secondary_ok | stable},
+      {"isMaster", "older name of hello", hello, no_login, secondary_ok},
+      {"ismaster", "older name of hello", hello, no_login, secondary_ok},
+      {"ping", "answers at once", ping, no_login, secondary_ok | stable},
+      {"getLastError", "of legacy writes: nothing", get_last_error, any_user},
+      {"getlasterror", "older name of getLastError", get_last_error, any_user},
+      {"buildInfo", "version and build", build_info, no_login, secondary_ok},
+      {"buildinfo", "version and build", build_info, no_login, secondary_ok},
       {"hostInfo", "the machine", host_info, on_cluster(Action::host_info), secondary_ok},
-      {"isdbgrid", "is this a router?", is_dbgrid, somebody, secondary_ok},
-      {"whatsmyuri", "the client's address", whats_my_uri, nobody, secondary_ok},
-      {"listCommands", "all commands", list_commands, nobody, secondary_ok},
+      {"isdbgrid", "is this a router?", is_dbgrid, any_user, secondary_ok},
+      {"whatsmyuri", "the client's address", whats_my_uri, no_login, secondary_ok},
+      {"listCommands", "all commands", list_commands, no_login, secondary_ok},
       {"getCmdLineOpts", "the command line", get_cmd_line_opts, on_cluster(Action::get_cmd_line_opts),
        admin_only | secondary_ok},
       {"getLog", "recent log lines", get_log, on_cluster(Action::get_log), admin_only | secondary_ok},
@@ -418,8 +418,8 @@ std::span<const CommandSpec> local_commands() {
        admin_only | secondary_ok},
       {"connPoolStats", "shard connections of this worker", conn_pool_stats, on_cluster(Action::conn_pool_stats),
        secondary_ok},
-      {"echo", "returns the request", echo, somebody, secondary_ok},
-      {"features", "optional features", features, somebody, secondary_ok},
+      {"echo", "returns the request", echo, any_user, secondary_ok},
+      {"features", "optional features", features, any_user, secondary_ok},
       {"flushRouterConfig", "drop cached routing", flush_router_config, on_cluster(Action::flush_router_config),
        admin_only},
       {"getShardMap", "shards and hosts", get_shard_map, on_cluster(Action::get_shard_map), admin_only},
@@ -433,11 +433,11 @@ std::span<const CommandSpec> local_commands() {
        on_cluster(Action::set_parameter), admin_only | audited},
       {"serverStatus", "counters and state", server_status_command, on_cluster(Action::server_status), secondary_ok},
       {"currentOp", "operations under way", current_op_command, by_rule(may_current_op), admin_only},
-      {"killOp", "end an operation", kill_op_command, somebody, admin_only | drains | audited},
+      {"killOp", "end an operation", kill_op_command, any_user, admin_only | drains | audited},
       {"shutdown", "announce and end the router", shutdown_command, on_cluster(Action::shutdown), admin_only | audited},
-      {"configureFailPoint", "make commands fail", configure_fail_point, somebody,
+      {"configureFailPoint", "make commands fail", configure_fail_point, any_user,
        admin_only | secondary_ok | test_only},
-      {"waitForFailPoint", "until commands have met a fail point", wait_for_fail_point, somebody,
+      {"waitForFailPoint", "until commands have met a fail point", wait_for_fail_point, any_user,
        admin_only | secondary_ok | test_only},
   };
   return specs;

@@ -54,7 +54,7 @@ class ClusterTable final : public cluster::ShardDirectory {
   // Reads config.shards.
   Task<Result<void>> read_shards() { return cache_.shards(); }
   // Reads config.shards until it is known which there are at this time, as far as one read tells it; one read serves
-  // all who ask meanwhile, ten times a second at most. The time up to which it is known.
+  // all callers meanwhile, ten times a second at most. The time up to which it is known.
   Task<Result<std::uint64_t>> know_shards(std::uint64_t time);
 
   // Asks each new shard which cluster it belongs to; one of another cluster is left out from then on. Nothing before

@@ -229,7 +229,7 @@ Result<void> check_may_run(Context& context, Client& client, const Request& requ
   return spec == nullptr ? Result<void>() : check_may_run(context, client, *spec, request);
 }
 
-// Where there is one time, everybody tells it to everybody.
+// Where there is one cluster time, every message carries it.
 Task<Response> run_command(Context& context, Client& client, Request& request) {
   const bool in_cluster = context.in_cluster();
   const bool tells_time = context.has_cluster_time();

@@ -65,6 +65,9 @@ Task<Result<void>> check_query(Context& context, const CommandSpec& spec, const 
   if (!routes || routes->all_shards().size() == 0) co_return Result<void>();
   BsonWriter out;
   out.append("find", collection.as_string()).append("filter", filter);
+  for (const std::string_view name : {"let", "collation", "$readPreference"}) {
+    if (const ValueView given = request.body[name]; given.exists()) out.append(name, given);
+  }
   out.append("limit", 1).append("singleBatch", true).append("$db", request.db);
   const BsonDoc find = std::move(out).finish();
   auto call = call_shard(context, {routes->all_shards().front(), RoutedBy::nothing(), shard::Command::of_body(find)},

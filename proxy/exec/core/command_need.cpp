@@ -16,8 +16,8 @@ bool Subject::may_on_namespace(std::string_view ns, auth::ActionSet actions) con
 bool meets(const CommandNeed& need, const Subject& subject) {
   const Element first = subject.body.first();
   switch (need.of) {
-    case CommandNeed::Of::nobody:
-    case CommandNeed::Of::somebody:
+    case CommandNeed::Of::no_login:
+    case CommandNeed::Of::any_user:
       return true;
     case CommandNeed::Of::cluster:
       return subject.may_on_cluster(need.actions);

@@ -29,8 +29,8 @@ struct Subject {
 
 struct CommandNeed {
   enum class Of : std::uint8_t {
-    nobody,          // needs no login
-    somebody,        // needs a login; the handler checks more where it must
+    no_login,
+    any_user,        // that has logged in; the handler checks more where it must
     cluster,         // the actions on the cluster
     database,        // the actions on its database
     collection,      // the actions on the collection that its first field names
@@ -48,7 +48,7 @@ struct CommandNeed {
   Rule* rule;
 };
 
-inline constexpr CommandNeed nobody{CommandNeed::Of::nobody}, somebody{CommandNeed::Of::somebody};
+inline constexpr CommandNeed no_login{CommandNeed::Of::no_login}, any_user{CommandNeed::Of::any_user};
 constexpr CommandNeed on_cluster(auth::ActionSet actions) { return CommandNeed(CommandNeed::Of::cluster, actions); }
 constexpr CommandNeed on_database(auth::ActionSet actions) { return CommandNeed(CommandNeed::Of::database, actions); }
 constexpr CommandNeed on_collection(auth::ActionSet actions) {

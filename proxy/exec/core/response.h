@@ -32,7 +32,7 @@ class Response {
   Response(Response&&) = default;
   Response& operator=(Response&&) = default;
 
-  // A document that lies in a buffer: `document` points into `owner`, whose other bytes nobody needs any more.
+  // A document that lies in a buffer: `document` points into `owner`, whose other bytes are not needed any more.
   static Response of_buffer(Buffer owner, DocView document);
   static Response of_stream(StreamReplyPtr stream);
 
@@ -50,7 +50,7 @@ class Response {
 
   // The document's pieces: the head alone if none were added. Valid until it is changed or destroyed.
   std::span<const iovec> pieces() const noexcept;
-  // Room for so many bytes directly before the document, as for a header in one piece with it; null: there is none.
+  // Room for `bytes` directly before the document, as for a header in one piece with it; null: there is none.
   std::uint8_t* room_before(std::size_t bytes) const noexcept;
   std::size_t bytes() const noexcept;
   StreamReply* stream() const noexcept { return parts_ == nullptr ? nullptr : parts_->stream.get(); }

@@ -425,7 +425,7 @@ std::span<const CommandSpec> read_commands() {
        in_transaction | secondary_ok | opens_cursor | stable, collection},
       {"getMore", "retrieve more results from an existing cursor", get_more_command, by_rule(may_get_more),
        in_transaction | secondary_ok | drains | stable},
-      {"killCursors", "kill a list of cursor ids", kill_cursors_command, somebody,
+      {"killCursors", "kill a list of cursor ids", kill_cursors_command, any_user,
        in_transaction | secondary_ok | drains | stable},
   };
   return specs;

@@ -481,7 +481,7 @@ std::span<const CommandSpec> schema_commands() {
   using enum RouteNeed;
   using enum Trait;
   static constexpr CommandSpec specs[] = {
-      {"listDatabases", "the databases of all shards", list_databases, somebody, admin_only | secondary_ok | stable},
+      {"listDatabases", "the databases of all shards", list_databases, any_user, admin_only | secondary_ok | stable},
       {"listCollections", "the collections of a database", list_collections_command,
        on_database(Action::list_collections), secondary_ok | opens_cursor | stable, database},
       {"listIndexes", "a collection's indexes", list_indexes_command, on_collection(Action::list_indexes),

@@ -88,7 +88,7 @@ std::span<const CommandSpec> sharding_commands() {
     return CommandSpec{name, help, by_form, need, in_cluster};
   };
   static constexpr auto refused = [](std::string_view name, Handler handler) {
-    return CommandSpec{name, "not possible here", handler, somebody, cluster_only};
+    return CommandSpec{name, "not possible here", handler, any_user, cluster_only};
   };
   static constexpr CommandSpec specs[] = {
       form("enableSharding", "make a database, and let it have sharded collections",

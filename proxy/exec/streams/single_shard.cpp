@@ -43,7 +43,7 @@ void set_remote(ClusterCursor& cursor, std::uint16_t shard, const shard::HostAdd
 }
 
 // Reads the rest of a streaming reply that cannot pass in pieces.
-Task<Result<void>> read_whole(Context& context, const Request& request, shard::Reply& reply) {
+Task<Result<void>> read_whole(Context& context, const Request& request, catalog::ShardIndex shard, shard::Reply& reply) {
   auto whole = co_await take_buffer(context, request, context.shared.memory.replies, reply.message_bytes,
                                     "a shard's reply");
   if (whole.has_error()) co_return whole.error();
@@ -70,9 +70,11 @@ Task<Result<void>> read_whole(Context& context, const Request& request, shard::R
   }
   reply.bytes = std::move(*whole);
   reply.lease.release();
-  // They stand at the reply's end, which was not there when the call returned.
-  shard::judge_reply(reply);
+  // What stands at the reply's end was not there when the call returned.
+  if (!shard::judge_reply(reply).well_formed) co_return malformed_reply("a long reply");
   if (context.has_cluster_time()) note_times(context, reply, request.shard_time);
+  const auto transaction = context.in_cluster() ? transaction_of(request.body) : std::nullopt;
+  if (transaction && reply.says_ok) note_participant(context, *transaction, shard, reply.body());
   co_return Result<void>();
 }
 
@@ -203,7 +205,7 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, Shar
       streaming->reply = std::move(reply);
       co_return Response::of_stream(std::move(streaming));
     }
-    auto read = co_await read_whole(context, seed.request, reply);
+    auto read = co_await read_whole(context, seed.request, shard, reply);
     if (read.has_error()) co_return read.error();
   }
   auto parsed = cursor_of(reply);
@@ -350,7 +352,7 @@ Task<Result<std::optional<Response>>> pass_shard_batch(Context& context, const R
       streaming->cursor = std::move(cursor);
       co_return std::optional<Response>(Response::of_stream(std::move(streaming)));
     }
-    auto read = co_await read_whole(context, request, reply);
+    auto read = co_await read_whole(context, request, remote.shard, reply);
     if (read.has_error()) co_return cursor.fail(read.error());
   }
   co_return pass_complete(context, cursor, pass, std::move(reply));

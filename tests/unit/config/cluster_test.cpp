@@ -366,9 +366,9 @@ TEST_CASE("a_key_file_holds_one_key_or_two") {
   CHECK(read("[abcdef") == Words{": is neither a key nor a YAML list of keys"});
   CHECK(read(std::string(100'000, 'a')) == Words{": is too large for a key file"});
   CHECK(read("abcdef", 0440) == Words{": is open to its group (chmod g-rwx)"});
-  CHECK(read("abcdef", 0404) == Words{": may be read by everybody (chmod o-rwx)"});
+  CHECK(read("abcdef", 0404) == Words{": is world-readable (chmod o-rwx)"});
   if (::geteuid() != 0) return;  // root owns what Kubernetes mounts: its group may read that
   CHECK(read("abcdef", 0440, 0) == Words{"abcdef"});
   CHECK(read("abcdef", 0460, 0) == Words{": is open to its group (chmod g-rwx)"});
-  CHECK(read("abcdef", 0444, 0) == Words{": may be read by everybody (chmod o-rwx)"});
+  CHECK(read("abcdef", 0444, 0) == Words{": is world-readable (chmod o-rwx)"});
 }

@@ -278,7 +278,9 @@ TEST_CASE("an event of version 2 is known again by its token of version 1, and t
   CHECK(std::is_gt(event_order(v1(six), v2(insert, five))));
   // Damaged ones.
   for (const std::string& each : {head_2, head_2 + "6E" + uuid + type, head_2 + "6E" + uuid + type + insert,
-                                  head_2 + "6E" + uuid + type + insert + key_name, time}) {
+                                  head_2 + "6E" + uuid + type + insert + key_name, time, head_1 + "6E" + uuid + "461",
+                                  head_1 + "6E" + uuid + "46", head_2 + "6E" + uuid + "461", v1(five) + "0",
+                                  head_2 + "6E" + uuid + type + "696E73657274" + "0", v1(five) + "XY"}) {
     CHECK(std::is_neq(event_order(each, v1(five))));
     CHECK(std::is_neq(event_order(v1(five), each)));
   }

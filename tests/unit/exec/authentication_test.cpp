@@ -108,7 +108,7 @@ TEST_CASE("only harmless commands are allowed before logging in") {
     const std::int64_t refused = spec.is(Trait::cluster_only) || spec.is(Trait::test_only) ? 59 : 13;
     if (reply.view()["code"].to_int64() == refused) continue;
     INFO(spec.name);
-    CHECK(spec.need.of == CommandNeed::Of::nobody);
+    CHECK(spec.need.of == CommandNeed::Of::no_login);
   }
 }
 

@@ -75,7 +75,10 @@ struct FakeCluster {
   }
   Result<BsonDoc> answer(std::uint16_t, DocView command) const {
     const Element first = command.first();
-    if (const auto found = says.find(std::string(first.name)); found != says.end()) return doc(found->second);
+    const bool of_config = command["$db"].is_string() && command["$db"].as_string() == "config";
+    if (const auto found = says.find(std::string(first.name)); found != says.end() && !of_config) {
+      return doc(found->second);
+    }
     if (first.name != "find") return doc("{'ok': 1.0}");
     const std::string_view collection = first.as_string();
     const ValueView id = command["filter"].as_document()["_id"];
@@ -305,6 +308,11 @@ TEST_CASE("cluster: a query is checked where no shard will do it") {
   cluster.says["find"] = "{'ok': 0.0, 'errmsg': '$jsonSchema keyword', 'code': 14}";
   const BsonDoc refused = cluster.run("{'find': 'c', 'filter': {'$jsonSchema': {'items': 1}}, '$db': 'nowhere'}");
   CHECK(refused.view()["code"].to_int64() == 14);
+  cluster.run("{'find': 'c', 'filter': {'$expr': {'$eq': ['$a', '$$x']}}, 'let': {'x': 1}, 'collation': {'locale': 'de'}, "
+              "'$readPreference': {'mode': 'nearest'}, '$db': 'nowhere'}");
+  const std::string sent = to_json(cluster.worker.gateway.sent.back().second.view());
+  CHECK(sent.find(R"("let" : { "x" : 1 }, "collation" : { "locale" : "de" }, "$readPreference" : { "mode" : "nearest" })") !=
+        std::string::npos);
 }
 
 TEST_CASE("cluster: what the cluster's version does not have is unknown") {

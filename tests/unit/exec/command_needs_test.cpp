@@ -57,7 +57,7 @@ TEST_CASE("every command of the table needs something that is written down") {
   for (const CommandSpec& spec : all_commands()) {
     INFO(spec.name);
     const Of of = spec.need.of;
-    const bool by_login = of == Of::nobody || of == Of::somebody;
+    const bool by_login = of == Of::no_login || of == Of::any_user;
     CHECK((!by_login && of != Of::rule) == !spec.need.actions.empty());
     CHECK((of == Of::rule) == (spec.need.rule != nullptr));
   }
@@ -65,7 +65,7 @@ TEST_CASE("every command of the table needs something that is written down") {
 
 TEST_CASE("what is allowed before logging in changes nothing and shows no data") {
   for (const CommandSpec& spec : all_commands()) {
-    if (spec.need.of != CommandNeed::Of::nobody) continue;
+    if (spec.need.of != CommandNeed::Of::no_login) continue;
     INFO(spec.name);
     const std::set<std::string_view> harmless{
         "hello",        "isMaster",     "ismaster",         "ping",         "buildInfo",

@@ -23,10 +23,10 @@ routing:
         - {min: {a: 10}, max: {a: {$maxKey: 1}}, shard: s0}
 )";
 
-Result<BsonDoc> nobody_asks(std::uint16_t, DocView) { return Error(ErrorCode::internal_error, "nobody asks a shard"); }
+Result<BsonDoc> no_shard_to_ask(std::uint16_t, DocView) { return Error(ErrorCode::internal_error, "no shard is asked"); }
 
 struct Watched {
-  test::FakeWorker worker{test::routing_of(three_chunks), nobody_asks};
+  test::FakeWorker worker{test::routing_of(three_chunks), no_shard_to_ask};
 
   BsonDoc look(bool details = true) {
     std::vector<LiveFacts> facts;

@@ -25,7 +25,7 @@ routing:
 )";
 
 Result<BsonDoc> no_shard_is_asked(std::uint16_t, DocView) {
-  return Error(ErrorCode::internal_error, "nobody asks a shard");
+  return Error(ErrorCode::internal_error, "no shard is asked");
 }
 
 std::string text_of(MetricsText& text) {

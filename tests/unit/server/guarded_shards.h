@@ -25,7 +25,7 @@ struct Shards {
     const std::string ns =
         std::string(command["$db"].as_string()) + "." +
         (first.is_string() ? std::string(first.as_string()) : std::string());
-    if (unreachable.contains(shard)) return Error(ErrorCode::host_unreachable, "nobody answers");
+    if (unreachable.contains(shard)) return Error(ErrorCode::host_unreachable, "no host answers");
     if (first.name == "listCollections") return list(shard, command["$db"].as_string());
     if (first.name == "listDatabases") return databases(shard);
     if (first.name == "find") {

@@ -195,9 +195,9 @@ TEST_CASE("documents that lie where the new table does not look for them are fou
 TEST_CASE("a shard that cannot be asked refuses the table") {
   Shards shards;
   shards.unreachable = {0};
-  CHECK(says(reload(shards, table(""), table(hashed)), "nobody answers"));
+  CHECK(says(reload(shards, table(""), table(hashed)), "no host answers"));
   shards.unreachable = {1};  // only its guards are asked for
-  CHECK(says(reload(shards, table(""), table(hashed)), "nobody answers"));
+  CHECK(says(reload(shards, table(""), table(hashed)), "no host answers"));
   CHECK(shards.writes == 0);
 }
 

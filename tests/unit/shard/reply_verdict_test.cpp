@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <vector>
 
 #include "cursor/bson_writer.h"
 #include "proxy/wire/cursor_reply.h"
+#include "proxy/wire/op_msg.h"
 
 using namespace spillway;
 using namespace spillway::shard;
@@ -45,4 +47,22 @@ TEST_CASE("a reply is ok if its first ok is true, as a number or a boolean") {
   CHECK(found_in("{'ok': 1, 'ok': 0}").says_ok);
   CHECK_FALSE(found_in("{'ok': 0, 'ok': 1}").says_ok);
   CHECK_FALSE(found_in("{'ok': 1, '$clusterTime': {}}").plain);
+}
+
+TEST_CASE("a reply that is damaged behind its ok is neither ok nor plain") {
+  const BsonDoc whole = BsonDoc::from_json(R"({"cursor": {"a": 1}, "ok": 1, "n": 5})").value();
+  std::vector<std::uint8_t> message;
+  wire::begin_op_msg(message, 1, 0, 0);
+  wire::append_body(message, whole);
+  wire::finish_op_msg(message);
+  MemoryBudget budget{"test", 0};
+  Reply reply;
+  reply.bytes = *Buffer::allocate(budget, message.size());
+  reply.bytes.append(message.data(), message.size());
+  CHECK(judge_reply(reply).well_formed);
+  CHECK(reply.says_ok);
+  reply.bytes.data()[message.size() - 8] = 0x7e;  // the type of n
+  CHECK_FALSE(judge_reply(reply).well_formed);
+  CHECK_FALSE(reply.says_ok);
+  CHECK_FALSE(reply.plain);
 }
