@@ -449,6 +449,33 @@ TEST_CASE("a write that names no shard key changes the document, not what its ch
             .view()["value"].is_null());
 }
 
+// The scripted shards insert nothing.
+TEST_CASE("an upsert that matches no document is not lost in what a chunk left behind", "[cluster]") {
+  const std::int32_t wire = GENERATE(wire_4_2, wire_4_4, wire_5_0, wire_6_0);
+  CAPTURE(wire);
+  ClusterWorld sim({.wire_version = wire, .shards = 3});
+  know_all(sim);
+  sim.cluster.move("rec.r", ClusterWorld::key(5), 2);
+  sim.cluster.move("rec.r", ClusterWorld::key(15), 0);  // where the orphans of the other chunk are
+  CHECK(is_ok(sim.ask(R"({"delete": "r", "deletes": [{"q": {"k": 7}, "limit": 1}], "$db": "rec"})")));
+  REQUIRE(counted(sim, 7) == -1);
+  int writes = 0;
+  sim.cluster.shard(0).observe = [&writes](DocView command) {
+    writes += command.first().name == "update" || command["upsert"].truthy();
+  };
+  constexpr std::string_view update = R"({"$inc": {"n": 4}, "$setOnInsert": {"k": 15}})";
+  const char* const multi = GENERATE("false", "true");
+  CAPTURE(multi);
+  const BsonDoc updated = sim.ask(fmt::format(R"({{"update": "r", "updates": [{{"q": {{"_id": 7}}, "u": {},
+      "upsert": true, "multi": {}}}], "$db": "rec"}})", update, multi));
+  CHECK(updated.view()["n"].to_int64() == 0);
+  CHECK(std::exchange(writes, 0) > 0);
+  const BsonDoc modified = sim.ask(fmt::format(R"({{"findAndModify": "r", "query": {{"_id": 7}}, "upsert": true,
+      "update": {}, "$db": "rec"}})", update));
+  CHECK(modified.view()["value"].is_null());
+  CHECK(writes > 0);
+}
+
 TEST_CASE("reads from secondaries see no orphans, and no document twice or not at all", "[cluster]") {
   const std::int32_t wire = GENERATE(wire_4_2, wire_4_4, wire_5_0, wire_6_0, wire_7_0, wire_8_0);
   CAPTURE(wire);

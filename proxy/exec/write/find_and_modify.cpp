@@ -182,6 +182,11 @@ Task<Result<Response>> without_match(Context& context, const Request& request,
   Rewrite rewrite;
   rewrite.upsert = true;
   if (plan->update) rewrite.update = plan->update->view();
+  BsonDoc owned;
+  if (may_meet_orphans(context, routing)) {
+    owned = both_filters(statement.query, plan->owned);
+    rewrite.query = owned.view();
+  }
   const BsonDoc body = rewritten(request, rewrite);
   const ShardCommand command(plan->shard, RoutedBy::sharded(routing), shard::Command::of_body(body));
   co_return co_await modify(context, request, statement, routing, command);

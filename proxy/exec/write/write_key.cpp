@@ -476,13 +476,18 @@ ValueView only_id_of(DocView query) noexcept {
   return in.as_document().first();
 }
 
+// Bounds, because an upsert takes equalities over into the new document.
+void append_owned(BsonWriter& out, std::string_view path, ValueView value) {
+  out.begin_document(path).append("$gte", or_null(value)).append("$lte", or_null(value)).end();
+}
+
 Result<UpsertPlan> plan_operators(const catalog::CollectionRouting& routing,
                                   const Statement& statement, const ObjectId& new_id) {
   const DocView update = statement.update.as_document();
   BsonWriter own;
   append_new_id(own, new_id);
   const BsonDoc generated = std::move(own).finish();
-  BsonWriter filter;  // equalities on the new document's key
+  BsonWriter filter, owned;  // on the new document's key
   ValueView imposed;
   UpsertPlan plan;
   for (const Field& field : routing.key.fields()) {
@@ -502,11 +507,13 @@ Result<UpsertPlan> plan_operators(const catalog::CollectionRouting& routing,
       return undetermined(fmt::format("nothing gives '{}' one value", field.path));
     }
     filter.append(field.path, or_null(value));
+    append_owned(owned, field.path, value);
   }
   const BsonDoc equalities = std::move(filter).finish();
   const auto key = routing.key.key_of_query(equalities);
   if (!key) return undetermined("a value of the shard key is an array or a regular expression");
   plan.shard = routing.chunks.shard_for(*key);
+  plan.owned = std::move(owned).finish();
   if (imposed.exists()) plan.update = with_id_on_insert(update, imposed);
   return plan;
 }
@@ -527,9 +534,13 @@ Result<UpsertPlan> plan_replacement(const catalog::CollectionRouting& routing,
     out.append_elements(replacement);
     plan.update = std::move(out).finish();
   }
-  auto key = routing.key.key_of_document(plan.update ? plan.update->view() : replacement);
+  const DocView document = plan.update ? plan.update->view() : replacement;
+  auto key = routing.key.key_of_document(document);
   if (key.has_error()) return key.error();
   plan.shard = routing.chunks.shard_for(*key);
+  BsonWriter owned;
+  for (const Field& field : routing.key.fields()) append_owned(owned, field.path, document.find_path(field.path));
+  plan.owned = std::move(owned).finish();
   return plan;
 }
 

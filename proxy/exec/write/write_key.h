@@ -55,6 +55,7 @@ Result<std::string> key_of_replacement(const catalog::ShardKeyPattern& key,
 struct UpsertPlan {
   catalog::ShardIndex shard = 0;
   std::optional<BsonDoc> update;  // instead of the client's
+  BsonDoc owned;                  // a filter that matches only the new document's key, and gives it no field
   bool by_new_id = false;         // `shard` follows from the new _id: another one may go elsewhere
 };
 // ShardKeyNotFound(61) when the key of the new document is not known beforehand.

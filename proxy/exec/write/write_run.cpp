@@ -536,6 +536,11 @@ Task<StepOutcome> insert_by_upsert(WriteRun& run, std::uint32_t op,
   if (plan.has_error()) co_return StepOutcome{.n = 0, .fatal = refuse(run, op, plan.error())};
   OpRewrite rewrite;
   if (plan->update) rewrite.update = plan->update->view();
+  BsonDoc owned;
+  if (may_meet_orphans(run.context, *run.routing)) {
+    owned = both_filters(statement.query, plan->owned);
+    rewrite.query = owned.view();
+  }
   const BsonDoc document = rewritten(run.command.ops[op], rewrite);
   const catalog::ShardSet owner{plan->shard};
   co_return co_await step(run, op, document, owner);
@@ -562,6 +567,14 @@ Task<StepOutcome> run_steps(WriteRun& run, std::uint32_t op) {
   } else if (route == Route::until_found) {
     done = co_await write_where_found(run, op, document, target.shards);
   } else {
+    if (target.upsert_after && may_meet_orphans(run.context, *run.routing)) {
+      auto choosing = choose_document(run.context, *run.request, run.command.collection, write.statement,
+                                      target.shards, run.by(), {});
+      const auto chosen = co_await choosing;
+      if (chosen.error) co_return co_await fail_choice(run, op, write, document, *chosen.error, chosen.lost);
+      // What the update would find is no document.
+      if (!chosen.choice && !run.partly.contains(op)) co_return co_await insert_by_upsert(run, op, write.statement);
+    }
     const catalog::ShardSet shards = run.shards_left(op, target.shards);
     done = co_await step(run, op, document, shards);
   }
