@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "proxy/base/clock.h"
@@ -29,6 +30,12 @@ class ShardTime {
   void note_operation_time(std::uint64_t time) noexcept { operation_time_ = std::max(operation_time_, time); }
   std::uint64_t operation_time() const noexcept { return operation_time_; }
   bool bulk() const noexcept { return bulk_; }
+  // What $$NOW and $$CLUSTER_TIME are for all of the operation's shards. Set once; unset as long as none reads them.
+  struct Constants {
+    std::int64_t now_ms;
+    std::uint64_t cluster_time;
+  };
+  std::optional<Constants> constants;
   // Gets the operation's calls, and outlives them; null: it is not traced.
   void set_trace(CallTrace* trace) noexcept { trace_ = trace; }
   CallTrace* trace() const noexcept { return trace_; }

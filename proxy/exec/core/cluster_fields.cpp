@@ -1,5 +1,7 @@
 #include "proxy/exec/core/cluster_fields.h"
 
+#include <cstring>
+
 #include "cursor/field_table.h"
 #include "proxy/auth/impersonation.h"
 #include "proxy/auth/logical_clock.h"
@@ -30,6 +32,7 @@ DocView body_of(const shard::Command& command) {
 namespace {
 
 constexpr FieldTable<4> reads({"find", "aggregate", "count", "distinct"});
+constexpr FieldTable<4> with_constants({"find", "aggregate", "update", "findAndModify"});
 constexpr FieldTable<3> transaction_ends({"commitTransaction", "abortTransaction", "coordinateCommitTransaction"});
 constexpr FieldTable<2> index_commands({"createIndexes", "dropIndexes"});
 
@@ -90,6 +93,8 @@ void append_versions(BsonWriter& out, const ShardCommand& command, std::int32_t 
   const auto form = catalog::version_form(wire);
   if (by.what() == RoutedBy::What::sharded) {
     catalog::append_shard_version(out, by.collection()->version_on(command.shard), form);
+    const bool looks_at_both = wire < wire_version_of_4_4 && by.database() != nullptr && by.database()->version;
+    if (looks_at_both) catalog::append_database_version(out, *by.database()->version);
     return;
   }
   // Shards from 4.4 on act as routers, as they must for stages that read other collections, for a versioned command.
@@ -103,6 +108,28 @@ void append_versions(BsonWriter& out, const ShardCommand& command, std::int32_t 
     catalog::append_shard_version(out, catalog::ChunkVersion::unsharded(), form);
   }
   catalog::append_database_version(out, *by.database()->version);
+}
+
+bool reads_constants(const shard::Command& command, DocView body) {
+  if (!with_constants.contains(name_of(body)) || body["runtimeConstants"].exists()) return false;
+  for (std::size_t i = 0; i < command.section_count; ++i) {
+    const iovec& piece = command.sections[i];
+    for (const std::string_view name : {"$$NOW", "$$CLUSTER_TIME"}) {
+      if (::memmem(piece.iov_base, piece.iov_len, name.data(), name.size()) != nullptr) return true;
+    }
+  }
+  return false;
+}
+
+// All shards of an operation, the merging one too, have one time.
+void append_constants(BsonWriter& out, std::uint64_t cluster_time, shard::ShardTime* operation) {
+  shard::ShardTime::Constants constants{wall_clock_ms(), cluster_time};
+  if (operation != nullptr) {
+    if (!operation->constants) operation->constants = constants;
+    constants = *operation->constants;
+  }
+  out.begin_document("runtimeConstants").append_date("localNow", constants.now_ms);
+  out.append_timestamp("clusterTime", constants.cluster_time).end();
 }
 
 // The parts of a transaction on shards begin with these.
@@ -201,6 +228,7 @@ BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, co
     return std::move(out).finish();
   }
   append_versions(out, command, wire);
+  if (reads_constants(command.command, body)) append_constants(out, shared.clock.now(), options.time);
   const bool from_any_member =
       options.read_preference != nullptr && options.read_preference->mode != shard::ReadMode::primary;
   if (!has_concern) append_read_concern(out, body, defaults, wire, from_any_member, contact);

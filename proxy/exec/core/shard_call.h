@@ -21,9 +21,10 @@ class RoutedBy {
  public:
   enum class What : std::uint8_t { nothing, database, unsharded, sharded, merging };
 
-  // The owners of its chunks.
-  static RoutedBy sharded(const catalog::CollectionRouting& routing) noexcept {
-    return {What::sharded, &routing, nullptr};
+  // The owners of its chunks. `database`: the shard must be the primary one of that, too, for it reads or writes other
+  // collections of it; null: any.
+  static RoutedBy sharded(const catalog::CollectionRouting& routing, const catalog::Database* database = nullptr) noexcept {
+    return {What::sharded, &routing, database};
   }
   // A collection that is not sharded, on the primary shard of its database. Null: databases do not move.
   static RoutedBy unsharded(const catalog::Database* database) noexcept { return {What::unsharded, nullptr, database}; }
@@ -43,7 +44,7 @@ class RoutedBy {
   What what() const noexcept { return what_; }
   // Null unless what() is sharded.
   const catalog::CollectionRouting* collection() const noexcept { return collection_; }
-  // Of database, unsharded and merging; null where databases do not move.
+  // Of database, unsharded, merging, and perhaps sharded; null where databases do not move.
   const catalog::Database* database() const noexcept { return database_; }
 
  private:

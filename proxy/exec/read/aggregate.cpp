@@ -309,8 +309,9 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
   if (!plan->whole) {
     co_return co_await aggregate_on_many(context, client, request, aggregate, *plan);
   }
-  auto running =
-      aggregate_on_one(context, client, request, aggregate, plan->targets.shards.front(), plan->targets.by());
+  const catalog::CollectionRouting* const routing = plan->targets.routing;
+  const RoutedBy by = routing != nullptr ? RoutedBy::sharded(*routing, plan->merger.database) : plan->targets.by();
+  auto running = aggregate_on_one(context, client, request, aggregate, plan->targets.shards.front(), by);
   co_return co_await running;
 }
 

@@ -288,7 +288,7 @@ Result<SortProjection> plan_merge(const Context& context, const FindArguments& f
   if (!sorted && !catalog::orders_by_distance(find.filter)) return SortProjection();
   auto pattern = sorted ? SortPattern::parse(find.sort) : SortPattern::by_distance();
   if (pattern.has_error()) return pattern.error();
-  const bool offered = all_offer_sort_key(context.gateway, targets.shards);
+  const bool offered = all_offer_sort_key(context, targets.shards);
   auto plan = sorted ? plan_sort_projection(find.sort, find.projection, targets.simple_collation, offered)
                      : plan_distance_projection(find.projection, offered);
   if (plan.has_error()) return plan.error();

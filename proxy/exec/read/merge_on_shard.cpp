@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "proxy/cluster/config_client.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/read/find.h"
@@ -24,11 +25,13 @@ bool is_sharded(const catalog::CollectionRouting* routing) noexcept {
 
 // From 5.1 on any shard joins collections, sharded ones too; before, the primary shard those that are not.
 bool any_shard_joins(const Context& context, const Request& request) {
-  for (const catalog::ShardIndex shard : request.routes->all_shards()) {
+  const auto may_join = [&context](catalog::ShardIndex shard) {
     const std::int32_t wire = context.gateway.capabilities(shard).max_wire_version;
-    if (wire != 0 && wire < wire_version_of_5_1) return false;
-  }
-  return true;
+    return wire == 0 || wire >= wire_version_of_5_1;
+  };
+  // A shard that has not answered yet may be as old as the config servers.
+  const catalog::ShardSet all = request.routes->all_shards();
+  return may_join(cluster::config_shard) && std::all_of(all.begin(), all.end(), may_join);
 }
 
 bool names_key(const Element& merge) noexcept { return merge.is_document() && merge.as_document()["on"].exists(); }

@@ -128,9 +128,11 @@ SortProjection ask_for_sort_key(DocView projection, std::string_view meta) {
 
 }  // namespace
 
-bool all_offer_sort_key(const shard::Gateway& gateway, const catalog::ShardSet& shards) {
-  return std::all_of(shards.begin(), shards.end(), [&gateway](catalog::ShardIndex shard) {
-    return gateway.capabilities(shard).offers_sort_key;
+bool all_offer_sort_key(const Context& context, const catalog::ShardSet& shards) {
+  return std::all_of(shards.begin(), shards.end(), [&context](catalog::ShardIndex shard) {
+    const auto& known = context.gateway.capabilities(shard);
+    // A cluster's shards are servers of 4.2 at least, also those that have not answered yet.
+    return known.offers_sort_key || (context.in_cluster() && known.max_wire_version == 0);
   });
 }
 

@@ -8,7 +8,7 @@
 #include "cursor/bson_writer.h"
 #include "cursor/cursor.h"
 #include "proxy/catalog/chunk_map.h"
-#include "proxy/shard/gateway.h"
+#include "proxy/exec/core/context.h"
 
 namespace spillway::exec {
 
@@ -20,7 +20,7 @@ struct SortProjection {
 };
 
 // Do all these shards compute {$meta: "sortKey"} themselves?
-bool all_offer_sort_key(const shard::Gateway& gateway, const catalog::ShardSet& shards);
+bool all_offer_sort_key(const Context& context, const catalog::ShardSet& shards);
 
 // `offers_sort_key`: every targeted shard does. Otherwise the keys come from the
 // documents: a path that an inclusion list lacks is added, one that an exclusion list drops is kept, and both are

@@ -84,7 +84,7 @@ Task<ChoiceOutcome> choose_document(Context& context, const Request& request,
   // Only the shards compare by a collation.
   const bool shards_tell_keys = !sort->empty() && !statement.simple_collation && shards.size() > 1;
   if (shards_tell_keys) {
-    auto plan = plan_sort_projection(statement.sort, projection, false, all_offer_sort_key(context.gateway, shards));
+    auto plan = plan_sort_projection(statement.sort, projection, false, all_offer_sort_key(context, shards));
     if (plan.has_error()) {
       result.error = plan.error();
       co_return result;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "proxy/auth/privilege.h"
 #include "proxy/exec/cluster/cluster_router.h"
@@ -47,6 +48,8 @@ class FakeCluster {
   // Runs a command as a client's; its reply.
   BsonDoc run(std::string_view json) {
     test::FakeRequest request(json);
+    shard::ShardTime time;
+    request.request.shard_time = &time;
     return test::reply_of(worker_.run(exec::run_command(worker_.context, client_, request.request)));
   }
 
@@ -533,6 +536,49 @@ TEST_CASE("a $lookup on the documents of one shard is still the primary shard's 
   newer.run(of_one);
   CHECK(newer.parts(2, false).at(0).view()["pipeline"].as_document().count() == 2);
   CHECK(newer.sent_to(1, "aggregate").empty());
+  // Shards that have not answered yet may be as old as the config servers.
+  MergingCluster unknown;
+  unknown.shard_collection("app.u", 10, "sh1", "sh2", 3);
+  for (std::uint16_t shard = 1; shard <= 2; ++shard) unknown.worker().gateway.states()[shard].max_wire_version = 0;
+  CHECK(unknown.run(of_one).view()["code"].to_int64() == 28769);
+}
+
+TEST_CASE("a pipeline that the primary shard runs whole, and that names other collections, has both versions in 4.2") {
+  for (const std::int32_t wire : {8, 9}) {
+    CAPTURE(wire);
+    MergingCluster cluster(wire);
+    cluster.run("{'aggregate': 'c', 'pipeline': [{'$match': {'k': 3}}, {'$out': 'o'}], 'cursor': {}, '$db': 'app'}");
+    const auto parts = cluster.parts(1, false);
+    REQUIRE(parts.size() == 1);
+    CHECK(version_of(parts.front()) == std::pair(3U, 0U));
+    CHECK(parts.front().view()["databaseVersion"].exists() == (wire == 8));
+    cluster.forget_sent();
+    cluster.run("{'aggregate': 'c', 'pipeline': [{'$match': {'k': 3}}], 'cursor': {}, '$db': 'app'}");
+    CHECK_FALSE(cluster.parts(1, false).at(0).view()["databaseVersion"].exists());
+  }
+}
+
+TEST_CASE("all shards of an operation have one $$NOW and one $$CLUSTER_TIME") {
+  MergingCluster cluster;
+  const auto constants = [&cluster](std::string_view name) {
+    std::set<std::string> all;
+    for (std::uint16_t shard = 1; shard <= 2; ++shard) {
+      for (const BsonDoc& each : cluster.sent_to(shard, name)) {
+        if (const ValueView told = each.view()["runtimeConstants"]; told.exists()) all.insert(to_json(told));
+      }
+    }
+    cluster.forget_sent();
+    return all;
+  };
+  cluster.run("{'aggregate': 'c', 'pipeline': [{'$group': {'_id': '$$NOW'}}, {'$lookup': {'from': 'u', 'as': 'j', "
+              "'let': {'now': '$$NOW'}, 'pipeline': []}}], 'cursor': {}, '$db': 'app'}");
+  CHECK(constants("aggregate").size() == 1);
+  cluster.run("{'update': 'c', 'updates': [{'q': {}, 'u': [{'$set': {'at': '$$NOW'}}], 'multi': true}], '$db': 'app'}");
+  CHECK(constants("update").size() == 1);
+  cluster.run("{'find': 'c', 'filter': {'$expr': {'$lt': ['$at', '$$CLUSTER_TIME']}}, '$db': 'app'}");
+  CHECK(constants("find").size() == 1);
+  cluster.run("{'find': 'c', 'filter': {'at': 'NOW'}, '$db': 'app'}");
+  CHECK(constants("find").empty());
 }
 
 TEST_CASE("a merger writes to collections of the primary shard, by the key of sharded ones") {
