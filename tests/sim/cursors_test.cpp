@@ -689,6 +689,18 @@ TEST_CASE("allowPartialResults tolerates a shard that is gone") {
     }
     CHECK(documents == 40);
   }
+  SECTION("that is the only one of a find") {
+    world.shard(1).die();
+    world.run_for(seconds(1));
+    const std::string key = GENERATE("25", "5");
+    const BsonDoc reply = call(world, *client, R"({"find": "docs", "filter": {"_id": )" + key +
+                                                   R"(}, "allowPartialResults": true, "$db": "app"})");
+    REQUIRE(is_ok(reply));
+    const bool missing = key == "25";
+    CHECK(batch_of(reply).size() == (missing ? 0 : 1));
+    CHECK(reply.view().find_path("cursor.partialResultsReturned").truthy() == missing);
+    CHECK(cursor_id(reply) == 0);
+  }
   SECTION("with all others, of a sorted find") {
     for (std::size_t i = 0; i < 3; ++i) world.shard(i).die();
     world.run_for(seconds(1));

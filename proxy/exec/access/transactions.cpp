@@ -30,7 +30,7 @@ bool has_left_traces(const Request& request) noexcept {
          (request.shard_time == nullptr || request.shard_time->calls() > 0);
 }
 
-bool is_unreachable(const Error& error) noexcept {
+bool is_lost(const Error& error) noexcept {
   return error.is(ErrorCode::host_unreachable) || error.is(ErrorCode::host_not_found) ||
          error.is(ErrorCode::network_timeout);
 }
@@ -239,7 +239,7 @@ Error label_failure(const Request& request, Error error) {
   };
   const bool ends = is_end(request);
   // A command that this router's shutdown has cut may be retried through another router.
-  const bool passing = is_unreachable(error) || error.is(ErrorCode::interrupted_at_shutdown) ||
+  const bool passing = is_lost(error) || error.is(ErrorCode::interrupted_at_shutdown) ||
                        error.is(ErrorCode::shutdown_in_progress);
   if (request.in_transaction) {
     if (has_label(error, "RetryableError") && has_left_traces(request)) {

@@ -75,15 +75,11 @@ std::int64_t remote_batch_size(const Context& context, const ClusterCursor& curs
   return std::clamp<std::int64_t>(fitting, 1, wanted);
 }
 
-namespace {
-
 bool is_unreachable(const Error& error) noexcept {
   return error.is(ErrorCode::host_unreachable) || error.is(ErrorCode::host_not_found) ||
          error.is(ErrorCode::network_timeout) ||
          error.is(ErrorCode::failed_to_satisfy_read_preference);
 }
-
-}  // namespace
 
 bool may_be_missing(const ShardOutcome& outcome, ShardLoss when) noexcept {
   return is_unreachable(*outcome.error) || (outcome.answered() && when == ShardLoss::getting_more);

@@ -57,6 +57,8 @@ std::int64_t documents_in_window(const Context& context, double mean_document_by
 // operation was killed): the shard has those documents.
 enum class ShardLoss : std::uint8_t { opening, getting_more };
 bool may_be_missing(const ShardOutcome& outcome, ShardLoss when) noexcept;
+// An error without an answer.
+bool is_unreachable(const Error& error) noexcept;
 
 // Takes a shard's cursor reply into a remote: id, host, batch. Errors: InternalError for a malformed reply.
 Result<void> take_reply(ClusterCursor& cursor, RemoteCursor& remote, shard::Reply reply);

@@ -374,7 +374,10 @@ Task<Result<Response>> find_in_steps(Context& context, Client& client, const Req
   count_targets(context.shared.metrics.find, targets);
   if (targets.shards.size() > 1) co_return co_await find_on_many(context, client, request, find, targets);
   auto finding = find_on_one(context, client, request, find, targets);
-  co_return co_await finding;
+  auto answered = co_await finding;
+  if (!find.allow_partial || !answered.has_error() || !is_unreachable(answered.error())) co_return answered;
+  co_return BatchBuilder(context.shared.memory.replies)
+      .finish("firstBatch", 0, NamespaceText(request.db, find.collection).view(), true, {});
 }
 
 // No coroutine: of most finds, one shard's answer is all that is waited for, and each frame costs.
@@ -388,7 +391,7 @@ Task<Result<Response>> run_find(Context& context, Client& client, const Request&
   }
   auto targets = read_targets(request, request.db, find->collection, find->filter, find->collation);
   if (targets.has_error()) return refused(targets.error());
-  if (request.txn_number || targets->shards.size() > 1) {
+  if (request.txn_number || targets->shards.size() > 1 || find->allow_partial) {
     return find_in_steps(context, client, request, *find, *std::move(targets));
   }
   count_targets(context.shared.metrics.find, *targets);

@@ -452,7 +452,7 @@ Task<Result<Response>> run_batch(Context& context, const Client& client, const R
                request.routes,
                routing,
                WriteBatch(*std::move(planned), command->ordered, room),
-               WriteResults(kind, command->ordered)};
+               WriteResults(kind, command->ordered, command->ops.size())};
   if (first) {
     auto finishing = finish_whole(run, client, *std::move(first));
     co_return co_await finishing;

@@ -168,8 +168,10 @@ void WriteResults::append_error(BsonWriter& out, Errors::const_iterator first,
 
 void WriteResults::append_concern_error(BsonWriter& out) const {
   if (concern_errors_.empty()) return;
-  const bool shown = errors_.empty() || (!ordered_ && n_ > 0);
-  if (!shown) return;
+  if (ordered_ && !errors_.empty()) return;
+  std::size_t failed = 0;
+  for (auto at = errors_.begin(); at != errors_.end(); at = errors_.upper_bound(at->first)) ++failed;
+  if (failed > 0 && failed >= operations_) return;
   out.begin_document("writeConcernError");
   if (concern_errors_.size() == 1) {
     const ConcernError& only = concern_errors_.front();

@@ -38,7 +38,8 @@ class WriteResults {
            std::min(operations * text_bytes, 2 * error_texts_bytes_max);
   }
 
-  WriteResults(WriteKind kind, bool ordered) : kind_(kind), ordered_(ordered) {}
+  WriteResults(WriteKind kind, bool ordered, std::size_t operations)
+      : kind_(kind), ordered_(ordered), operations_(operations) {}
 
   // A shard's reply with ok: 1 to a child that held the operations `ops`. Returns the child's n.
   std::int64_t add_reply(std::span<const std::uint32_t> ops, DocView reply, std::string_view shard);
@@ -122,6 +123,7 @@ class WriteResults {
 
   WriteKind kind_;
   bool ordered_;
+  std::size_t operations_;  // of the client's command
   std::int64_t n_ = 0, modified_ = 0;
   absl::btree_map<std::uint32_t, BsonDoc> upserted_;  // {_id}
   Errors errors_;

@@ -19,7 +19,7 @@ std::string expected(std::string_view json) { return compact(doc(json)); }
 using Ops = std::vector<std::uint32_t>;
 
 TEST_CASE("counts are added up and indexes are the client's", "[write]") {
-  WriteResults results(WriteKind::update, false);
+  WriteResults results(WriteKind::update, false, 20);
   const Ops first{0, 3}, second{1, 2};
   CHECK(results.add_reply(
             first, doc("{'n': 2, 'nModified': 1, 'upserted': [{'index': 1, '_id': 7}], 'ok': 1.0}"),
@@ -37,7 +37,7 @@ TEST_CASE("counts are added up and indexes are the client's", "[write]") {
 
 TEST_CASE("a reply is taken in, and one made, step by step", "[write]") {
   const auto make = [](bool in_steps) {
-    WriteResults results(WriteKind::update, false);
+    WriteResults results(WriteKind::update, false, 20);
     const Ops ops{0, 3, 5, 6};
     const BsonDoc reply = doc(
         "{'n': 2, 'nModified': 1, 'upserted': [{'index': 1, '_id': 7}, {'index': 3, '_id': 8}], 'writeErrors': "
@@ -61,7 +61,7 @@ TEST_CASE("a reply is taken in, and one made, step by step", "[write]") {
 }
 
 TEST_CASE("errors stand in the client's order", "[write]") {
-  WriteResults results(WriteKind::insert, false);
+  WriteResults results(WriteKind::insert, false, 20);
   results.add_error(5, Error(ErrorCode::shard_key_not_found, "five"));
   results.add_error(1, Error(ErrorCode::shard_key_not_found, "one"));
   CHECK(compact(results.finish()) == expected("{'n': 0, 'writeErrors': [{'index': 1, 'code': 61, "
@@ -75,13 +75,13 @@ TEST_CASE("one operation's errors from several shards become one", "[write]") {
     return doc("{'n': 0, 'writeErrors': [{'index': 0, 'code': " + std::string(code) +
                ", 'errmsg': '" + text + "'}], 'ok': 1.0}");
   };
-  WriteResults same(WriteKind::remove, false);
+  WriteResults same(WriteKind::remove, false, 20);
   same.add_reply(op, failing("2", "a"), "s0");
   same.add_reply(op, failing("2", "b"), "s1");
   CHECK(compact(same.finish()) ==
         expected("{'n': 0, 'writeErrors': [{'index': 4, 'code': 2, 'errmsg': 'a'}], "
                  "'ok': 1.0}"));
-  WriteResults different(WriteKind::remove, false);
+  WriteResults different(WriteKind::remove, false, 20);
   different.add_reply(op, failing("2", "a"), "s0");
   different.add_reply(op, failing("9", "b"), "s1");
   const BsonDoc reply = different.finish();
@@ -92,7 +92,7 @@ TEST_CASE("one operation's errors from several shards become one", "[write]") {
 }
 
 TEST_CASE("a lost shard is an error of each of its operations", "[write]") {
-  WriteResults results(WriteKind::insert, false);
+  WriteResults results(WriteKind::insert, false, 20);
   results.add_lost(Ops{1, 2}, Error(ErrorCode::host_unreachable, "reset"), "s1");
   CHECK(compact(results.finish()) == expected("{'n': 0, 'writeErrors': [{'index': 1, 'code': 6, "
                                               "'errmsg': 'Write results unavailable from s1 :: "
@@ -106,12 +106,12 @@ TEST_CASE("write concern errors are merged", "[write]") {
     return doc("{'n': 1, 'writeConcernError': {'code': 100, 'codeName': 'X', 'errmsg': '" +
                std::string(text) + "'}, 'ok': 1.0}");
   };
-  WriteResults one(WriteKind::insert, true);
+  WriteResults one(WriteKind::insert, true, 20);
   one.add_reply(Ops{0}, with_concern("a"), "s0");
   CHECK(compact(one.finish()) ==
         expected("{'n': 1, 'writeConcernError': {'code': 100, 'codeName': 'X', 'errmsg': "
                  "'a at s0'}, 'ok': 1.0}"));
-  WriteResults two(WriteKind::insert, true);
+  WriteResults two(WriteKind::insert, true, 20);
   two.add_reply(Ops{0}, with_concern("a"), "s0");
   two.add_reply(Ops{1}, with_concern("b"), "s1");
   const BsonDoc merged = two.finish();
@@ -121,14 +121,23 @@ TEST_CASE("write concern errors are merged", "[write]") {
   // An ordered batch that ended with an error tells of that alone.
   two.add_error(2, Error(ErrorCode::bad_value, "x"));
   CHECK_FALSE(two.finish().view()["writeConcernError"].exists());
-  WriteResults unordered(WriteKind::insert, false);
+  WriteResults unordered(WriteKind::insert, false, 20);
   unordered.add_reply(Ops{0}, with_concern("a"), "s0");
   unordered.add_error(2, Error(ErrorCode::bad_value, "x"));
   CHECK(unordered.finish().view()["writeConcernError"].exists());
+  // An operation that matched nothing did not fail.
+  for (const std::size_t operations : {1, 2}) {
+    WriteResults failed(WriteKind::remove, false, operations);
+    failed.add_error(0, Error(ErrorCode::bad_value, "x"));
+    failed.add_error(0, Error(ErrorCode::bad_value, "y"));
+    if (operations == 2) failed.add_reply(Ops{1}, doc("{'n': 0, 'ok': 1.0}"), "s0");
+    failed.add_reply(Ops{}, doc("{'n': 0, 'writeConcernError': {'code': 64, 'errmsg': 'a'}, 'ok': 1.0}"), "s1");
+    CHECK(failed.finish().view()["writeConcernError"].exists() == (operations == 2));
+  }
 }
 
 TEST_CASE("a shard that names an operation it was not sent is not believed", "[write]") {
-  WriteResults results(WriteKind::update, false);
+  WriteResults results(WriteKind::update, false, 20);
   results.add_reply(
       Ops{2},
       doc("{'n': 0, 'upserted': [{'index': 9, '_id': 1}], 'writeErrors': [{'index': -4, "
@@ -139,7 +148,7 @@ TEST_CASE("a shard that names an operation it was not sent is not believed", "[w
 }
 
 TEST_CASE("very many errors lose their texts", "[write]") {
-  WriteResults results(WriteKind::insert, false);
+  WriteResults results(WriteKind::insert, false, 20);
   const std::string text(1000, 'x');
   for (std::uint32_t i = 0; i < 3000; ++i)
     results.add_error(i, Error(ErrorCode::duplicate_key, text));
@@ -149,7 +158,7 @@ TEST_CASE("very many errors lose their texts", "[write]") {
 }
 
 TEST_CASE("an error of many operations is told by each, while there is room", "[write]") {
-  WriteResults results(WriteKind::insert, false);
+  WriteResults results(WriteKind::insert, false, 20);
   Ops ops;
   for (std::uint32_t i = 0; i < 3000; ++i) ops.push_back(i);
   results.add_lost(ops, Error(ErrorCode::host_unreachable, std::string(1000, 'x')), "s1");
@@ -170,7 +179,7 @@ TEST_CASE("an error of many operations is told by each, while there is room", "[
 }
 
 TEST_CASE("errors beyond those that are told take next to nothing", "[write]") {
-  WriteResults results(WriteKind::remove, false);
+  WriteResults results(WriteKind::remove, false, 20);
   const std::string text(5000, 'x');
   const std::size_t before = mallinfo2().uordblks + mallinfo2().hblkhd;
   for (std::uint32_t i = 0; i < 100'000; ++i)
