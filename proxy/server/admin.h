@@ -1,6 +1,6 @@
 // AdminServer: the admin port. HTTP for monitoring, and for the actions of its page (admin_actions.h).
 //
-//   /metrics   Prometheus' text format (exec/metrics_page.h)
+//   /metrics   Prometheus' text format (exec/admin/figures.h)
 //   /healthz   200 while every loop gives a sign of life within health_patience, else 503
 //   /          a page that shows /events: it needs nothing from elsewhere
 //   /events    /live every second, as server-sent events; of at most admin_streams_max connections

@@ -8,16 +8,14 @@
 #include <string_view>
 #include <utility>
 
-#include "allocator/memory_layer.h"
-#include "allocator/pressure.h"
+#include "absl/container/flat_hash_map.h"
 #include "cursor/registry.h"
 #include "cursor/utf8.h"
 #include "proxy/base/log.h"
 #include "proxy/exec/access/authentication.h"
-#include "proxy/exec/admin/memory_status.h"
+#include "proxy/exec/admin/figures.h"
 #include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/core/client.h"
-#include "proxy/exec/core/connection_counts.h"
 #include "proxy/exec/core/life_cycle.h"
 #include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/process_facts.h"
@@ -86,44 +84,37 @@ std::vector<LiveOperation> oldest_operations(const Context& context) {
   return oldest;
 }
 
-void append_memory(BsonWriter& out, const Services& shared, const StatusFacts& facts) {
-  const MemoryAccount account = shared.memory_layer->account();
-  const CursorCounts cursors = shared.cursors.counts();
+constexpr Shown memory_shown[] = {
+    {"limit", "memory.limitBytes"},               {"base", "memory.baseBytes"},
+    {"resident", "memory.residentBytes"},         {"level", "memory.pressure.level"},
+    {"releases", "memory.release.releases"},      {"releasedBytes", "memory.release.givenBackBytes"},
+    {"evictedCursors", "metrics.cursor.evicted"}, {"evictedBytes", "metrics.cursor.evictedBytes"}};
+constexpr Shown counts_shown[] = {
+    {"cursors.open", "metrics.cursor.open.total"},       {"cursors.pinned", "metrics.cursor.open.pinned"},
+    {"cursors.clientless", "metrics.cursor.clientless"}, {"cursors.bufferedBytes", "metrics.cursor.bufferedBytes"},
+    {"connections.current", "connections.current"},      {"connections.active", "connections.active"},
+    {"connections.available", "connections.available"},  {"operations.insert", "opcounters.insert"},
+    {"operations.query", "opcounters.query"},            {"operations.update", "opcounters.update"},
+    {"operations.delete", "opcounters.delete"},          {"operations.getmore", "opcounters.getmore"},
+    {"operations.command", "opcounters.command"},        {"bytesIn", "network.bytesIn"},
+    {"bytesOut", "network.bytesOut"}};
+
+void append_memory(BsonWriter& out, const Status& status) {
   out.begin_document("memory");
-  out.append("limit", as_long(shared.facts.memory_limit_bytes)).append("base", as_long(shared.facts.base_bytes));
-  out.append("resident", facts.process.resident_bytes);
-  out.append("level", pressure_level_name(shared.pressure.level()));
-  out.append("releases", as_long(account.releases.releases));
-  out.append("releasedBytes", as_long(account.releases.given_back_bytes));
-  out.append("evictedCursors", as_long(cursors.evicted)).append("evictedBytes", as_long(cursors.evicted_bytes));
-  out.append("waiting",
-             as_long(shared.memory.request_queue.usage().waiting + shared.memory.work_queue.usage().waiting));
-  out.append("refused", as_long(shared.metrics.requests_refused.value() + shared.metrics.cursors_refused.value()));
+  append_shown(out, status, memory_shown);
+  out.append("waiting", as_long(status.queues[0].waiting + status.queues[1].waiting));
+  out.append("refused", as_long(status.all.requests_refused.value() + status.all.cursors_refused.value()));
   out.begin_array("budgets");
-  for (const MemoryBudget* budget : budgets_of(shared.memory)) {
+  for (const MemoryBudget* budget : budgets_of(status.shared.memory)) {
     const BudgetUsage usage = budget->usage();
     out.begin_document_item().append("name", budget->name());
     out.append("used", as_long(usage.used_bytes)).append("limit", as_long(usage.limit_bytes));
     out.append("peak", as_long(usage.peak_bytes)).append("refusals", as_long(usage.refusals)).end();
   }
   out.end().end();
-  out.begin_document("cursors").append("open", as_long(cursors.open_total)).append("pinned", as_long(cursors.pinned));
-  out.append("clientless", as_long(cursors.clientless)).append("bufferedBytes", as_long(cursors.buffered_bytes)).end();
 }
 
-void append_operations(BsonWriter& out, const Services& shared, const StatusFacts& facts) {
-  const Metrics& all = shared.metrics;
-  out.begin_document("connections").append("current", shared.connections.current.load());
-  out.append("active", facts.clients.active).append("available", facts.connections_available).end();
-  out.begin_document("operations");
-  for (const auto& [name, counter] :
-       {std::pair("insert", &all.op_insert), std::pair("query", &all.op_query), std::pair("update", &all.op_update),
-        std::pair("delete", &all.op_delete), std::pair("getmore", &all.op_getmore),
-        std::pair("command", &all.op_command)}) {
-    out.append(name, as_long(counter->value()));
-  }
-  out.end();
-  out.append("bytesIn", as_long(all.bytes_in.value())).append("bytesOut", as_long(all.bytes_out.value()));
+void append_times(BsonWriter& out, const Services& shared) {
   out.begin_document("inside");
   for (std::size_t i = 0; i < operation_class_names.size(); ++i) {
     const FineReading reading = inside_time(shared, static_cast<OperationClass>(i));
@@ -243,6 +234,32 @@ void append_cursors_by_age(BsonWriter& out, const CursorRegistry& cursors) {
   out.end();
 }
 
+// The most names that are shown of each kind.
+constexpr std::size_t holders_max = 10;
+constexpr std::size_t holder_bytes_max = 160;
+
+struct Held {
+  std::uint64_t cursors = 0;
+  std::uint64_t bytes = 0;
+};
+using Holders = absl::flat_hash_map<std::string, Held>;
+
+void append_holders(BsonWriter& out, std::string_view name, const Holders& holders) {
+  std::vector<std::pair<std::string, Held>> rows(holders.begin(), holders.end());
+  const std::size_t count = std::min(holders_max, rows.size());
+  std::partial_sort(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(count), rows.end(),
+                    [](const auto& a, const auto& b) { return a.second.bytes > b.second.bytes; });
+  out.begin_array(name);
+  for (std::size_t i = 0; i < count; ++i) {
+    out.begin_document_item();
+    out.append("name", clean_text(rows[i].first, holder_bytes_max));
+    out.append("cursors", as_long(rows[i].second.cursors));
+    out.append("bytes", as_long(rows[i].second.bytes));
+    out.end();
+  }
+  out.end();
+}
+
 void append_warnings(BsonWriter& out) {
   const std::vector<std::string> last = log::last_warnings();
   out.begin_array("warnings");
@@ -253,6 +270,29 @@ void append_warnings(BsonWriter& out) {
 }
 
 }  // namespace
+
+void append_cursor_memory(BsonWriter& out, const CursorRegistry& cursors) {
+  Holders by_namespace, by_client, by_application, by_user;
+  const auto add = [](Holders& holders, std::string_view name, std::uint64_t bytes) {
+    Held& held = holders[std::string(name)];
+    ++held.cursors;
+    held.bytes += bytes;
+  };
+  cursors.for_each_idle([&](const ClusterCursor& cursor, std::int64_t) {
+    const std::uint64_t bytes = cursor.buffered_bytes();
+    if (bytes == 0) return;
+    add(by_namespace, cursor.ns, bytes);
+    add(by_client, cursor.client ? std::string_view(cursor.client->address) : "", bytes);
+    add(by_application, cursor.client ? std::string_view(cursor.client->application) : "", bytes);
+    add(by_user, cursor.owner, bytes);
+  });
+  out.begin_document("idleCursors");
+  append_holders(out, "byNamespace", by_namespace);
+  append_holders(out, "byClient", by_client);
+  append_holders(out, "byApplication", by_application);
+  append_holders(out, "byUser", by_user);
+  out.end();
+}
 
 void append_slow_shapes(BsonWriter& out, const SlowShapes& slow, std::size_t most) {
   out.append("forgotten", slow.forgotten()).begin_array("shapes");
@@ -300,8 +340,10 @@ BsonDoc live_status(const Services& shared, std::vector<LiveFacts> workers, bool
   out.append("workers", as_long(shared.facts.workers)).append("answered", as_long(facts.workers_answered));
   out.append("cpuMicros", facts.process.user_us + facts.process.system_us).append("details", details);
   out.append("draining", shared.life.quiescing.load() || shared.life.stopping.load());
-  append_memory(out, shared, facts);
-  append_operations(out, shared, facts);
+  const Status status{shared, facts};
+  append_memory(out, status);
+  append_shown(out, status, counts_shown);
+  append_times(out, shared);
   append_shards(out, facts, workers);
   if (details) {
     out.append("authorization", shared.authorization);

@@ -41,6 +41,8 @@ LiveFacts look_at_live(const Context& context, bool details);
 // Any thread, while the workers live. Takes the locks that serverStatus takes.
 BsonDoc live_status(const Services& shared, std::vector<LiveFacts> workers, bool details);
 
+// Memory of idle cursors by namespace, client, application and user: the heaviest of each.
+void append_cursor_memory(BsonWriter& out, const CursorRegistry& cursors);
 // {forgotten, shapes: […]}: the first `most` of SlowShapes.
 void append_slow_shapes(BsonWriter& out, const SlowShapes& slow, std::size_t most);
 

@@ -13,23 +13,12 @@ namespace {
 
 constexpr std::size_t piece_bytes = 64 * limits::kib;
 
-std::string_view type_name(MetricType type) noexcept {
-  switch (type) {
-    case MetricType::counter:
-      return "counter";
-    case MetricType::gauge:
-      return "gauge";
-    case MetricType::histogram:
-      break;
-  }
-  return "histogram";
-}
+constexpr std::string_view type_names[] = {"counter", "gauge", "histogram"};
 
 // The shortest text that reads back as the same number.
 std::string number(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
-  return fmt::format("{}", value);
+  if (std::isfinite(value)) return fmt::format("{}", value);
+  return std::isnan(value) ? "NaN" : value > 0 ? "+Inf" : "-Inf";
 }
 
 constexpr int octave_first = 2;
@@ -42,20 +31,17 @@ std::string seconds_text(std::uint64_t us) {
   return text;
 }
 
-}  // namespace
-
+// For use between quotes.
 std::string escape_label(std::string_view value) {
   std::string text;
   for (const char c : value) {
-    if (c == '\n') {
-      text += "\\n";
-      continue;
-    }
-    if (c == '\\' || c == '"') text += '\\';
-    text += c;
+    if (c == '\n' || c == '\\' || c == '"') text += '\\';
+    text += c == '\n' ? 'n' : c;
   }
   return text;
 }
+
+}  // namespace
 
 void MetricsText::add(std::string_view text) {
   while (!text.empty() && !refused_) {
@@ -76,58 +62,41 @@ void MetricsText::add(std::string_view text) {
 
 void MetricsText::family(std::string_view name, MetricType type, std::string_view help) {
   name_ = name;
-  add(fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n", name, help, type_name(type)));
+  add(fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n", name, help, type_names[static_cast<std::size_t>(type)]));
 }
 
-void MetricsText::add_labels(Labels labels, std::string_view bound) {
-  if (labels.size() == 0 && bound.empty()) return;
-  std::string text = "{";
-  for (const auto& [name, value] : labels) {
-    if (text.size() > 1) text += ',';
-    text += fmt::format("{}=\"{}\"", name, escape_label(value));
+void MetricsText::sample(std::string_view suffix, Labels labels, std::string_view bound, std::string_view value) {
+  std::string text;
+  for (const auto& [name, label] : labels) {
+    if (!name.empty()) text += fmt::format(",{}=\"{}\"", name, escape_label(label));
   }
-  if (!bound.empty()) text += fmt::format("{}le=\"{}\"", text.size() > 1 ? "," : "", bound);
-  text += '}';
-  add(text);
+  if (!bound.empty()) text += fmt::format(",le=\"{}\"", bound);
+  if (!text.empty()) text = fmt::format("{{{}}}", std::string_view(text).substr(1));
+  add(fmt::format("{}{}{} {}\n", name_, suffix, text, value));
 }
 
-void MetricsText::sample(std::string_view suffix, Labels labels, std::string_view bound,
-                         std::string_view value) {
-  add(name_);
-  add(suffix);
-  add_labels(labels, bound);
-  add(fmt::format(" {}\n", value));
-}
-
-void MetricsText::value(Labels labels, std::uint64_t value) {
-  sample({}, labels, {}, fmt::format("{}", value));
-}
-void MetricsText::value(Labels labels, std::int64_t value) {
-  sample({}, labels, {}, fmt::format("{}", value));
-}
 void MetricsText::value(Labels labels, double value) { sample({}, labels, {}, number(value)); }
+
+void MetricsText::buckets_end(Labels labels, std::uint64_t count, std::string_view sum) {
+  sample("_bucket", labels, "+Inf", std::to_string(count));
+  sample("_sum", labels, {}, sum);
+  sample("_count", labels, {}, std::to_string(count));
+}
 
 void MetricsText::histogram(Labels labels, const LatencyReading& reading) {
   std::uint64_t below = 0;
   for (std::size_t i = 0; i < latency_bounds_us.size(); ++i) {
     below += reading.counts[i];
-    sample("_bucket", labels, seconds_text(latency_bounds_us[i]), fmt::format("{}", below));
+    sample("_bucket", labels, seconds_text(latency_bounds_us[i]), std::to_string(below));
   }
-  below += reading.counts.back();
-  sample("_bucket", labels, "+Inf", fmt::format("{}", below));
-  sample("_sum", labels, {}, seconds_text(reading.sum_us));
-  sample("_count", labels, {}, fmt::format("{}", below));
+  buckets_end(labels, reading.total(), seconds_text(reading.sum_us));
 }
 
 void MetricsText::histogram(Labels labels, const FineReading& reading) {
   for (int octave = octave_first; octave <= fine_octave_last; ++octave) {
-    sample("_bucket", labels, seconds_text(std::uint64_t{1} << octave),
-           fmt::format("{}", reading.up_to_octave(octave)));
+    sample("_bucket", labels, seconds_text(std::uint64_t{1} << octave), std::to_string(reading.up_to_octave(octave)));
   }
-  const std::uint64_t total = reading.total();
-  sample("_bucket", labels, "+Inf", fmt::format("{}", total));
-  sample("_sum", labels, {}, number(static_cast<double>(reading.sum_ns) / 1e9));
-  sample("_count", labels, {}, fmt::format("{}", total));
+  buckets_end(labels, reading.total(), number(static_cast<double>(reading.sum_ns) / 1e9));
 }
 
 }  // namespace spillway::exec

@@ -2,7 +2,7 @@
 #include <memory>
 
 #include "allocator/memory_layer.h"
-#include "proxy/exec/admin/memory_status.h"
+#include "proxy/exec/admin/figures.h"
 #include "proxy/exec/core/command.h"
 
 namespace spillway::exec {

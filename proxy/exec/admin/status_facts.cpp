@@ -1,13 +1,13 @@
-#include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/admin/status_facts.h"
-#include "proxy/exec/core/client.h"
-#include "proxy/exec/core/connection_counts.h"
 
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+
+#include "proxy/exec/cluster/cluster_table.h"
+#include "proxy/exec/core/client.h"
+#include "proxy/exec/core/connection_counts.h"
 
 namespace spillway::exec {
 
@@ -33,9 +33,7 @@ std::int64_t files_allowed() {
 
 void add_shard(ShardFacts& sum, const shard::ShardState& seen, bool first) {
   const auto count = [&](bool shard::HostState::*what) {
-    return static_cast<std::uint64_t>(
-        std::count_if(seen.hosts.begin(), seen.hosts.end(),
-                      [what](const shard::HostState& host) { return host.*what; }));
+    return static_cast<std::uint64_t>(std::ranges::count(seen.hosts, true, what));
   };
   const std::uint64_t known = count(&shard::HostState::known);
   const bool writable = count(&shard::HostState::primary) > 0;
@@ -85,20 +83,10 @@ WorkerFacts look_at_worker(const Context& context) {
 ProcessUsage read_process_usage() {
   ProcessUsage usage;
   read_statm(usage);
-  rusage used{};
-  ::getrusage(RUSAGE_SELF, &used);
-  const auto micros = [](const timeval& time) {
-    return std::int64_t{time.tv_sec} * 1'000'000 + time.tv_usec;
-  };
-  usage.user_us = micros(used.ru_utime);
-  usage.system_us = micros(used.ru_stime);
-  usage.max_resident_kib = used.ru_maxrss;
-  usage.blocks_in = used.ru_inblock;
-  usage.blocks_out = used.ru_oublock;
-  usage.minor_faults = used.ru_minflt;
-  usage.major_faults = used.ru_majflt;
-  usage.switches_voluntary = used.ru_nvcsw;
-  usage.switches_forced = used.ru_nivcsw;
+  ::getrusage(RUSAGE_SELF, &usage.used);
+  const auto micros = [](const timeval& time) { return std::int64_t{time.tv_sec} * 1'000'000 + time.tv_usec; };
+  usage.user_us = micros(usage.used.ru_utime);
+  usage.system_us = micros(usage.used.ru_stime);
   usage.files_max = files_allowed();
   return usage;
 }
@@ -132,8 +120,7 @@ StatusFacts make_status_facts(const Services& shared, const std::vector<WorkerFa
 
 LatencyReading command_times(const Services& shared, std::size_t command) {
   LatencyReading all;
-  for (const Context* worker : shared.workers)
-    all += worker->command_times->by_command[command].read();
+  for (const Context* worker : shared.workers) all += worker->command_times->by_command[command].read();
   return all;
 }
 

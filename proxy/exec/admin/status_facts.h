@@ -2,6 +2,8 @@
 // system's about the process. Both show the same figures, because both use this.
 #pragma once
 
+#include <sys/resource.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -34,9 +36,8 @@ struct ShardFacts {
   bool reachable = false;  // every worker that answered knows a reachable host of it
   bool writable = false;   // and one that takes writes
   std::uint64_t hosts = 0, hosts_known = 0;  // as seen by the worker that knows the fewest
-  std::uint64_t in_use = 0, available = 0, created = 0,
-                waiting = 0;  // connections, and requests in line
-  std::int64_t ping_ms = 0;   // of the slowest known host
+  std::uint64_t in_use = 0, available = 0, created = 0, waiting = 0;  // connections, and requests in line
+  std::int64_t ping_ms = 0;                                           // of the slowest known host
   LatencyReading round_trips;
   std::uint64_t failed_calls = 0, retried_calls = 0;
 };
@@ -44,10 +45,9 @@ struct ShardFacts {
 // Since the start.
 struct ProcessUsage {
   std::int64_t resident_bytes = 0, virtual_bytes = 0;
-  std::int64_t user_us = 0, system_us = 0, max_resident_kib = 0;
-  std::int64_t blocks_in = 0, blocks_out = 0, minor_faults = 0, major_faults = 0;
-  std::int64_t switches_voluntary = 0, switches_forced = 0;
+  std::int64_t user_us = 0, system_us = 0;
   std::int64_t files_max = 0;  // 0: not known
+  rusage used{};
 };
 ProcessUsage read_process_usage();
 

@@ -6,7 +6,7 @@
 #include <set>
 #include <sstream>
 
-#include "proxy/exec/admin/metrics_page.h"
+#include "proxy/exec/admin/figures.h"
 #include "proxy/exec/commands/command_table.h"
 #include "tests/support/fake_gateway.h"
 
@@ -136,7 +136,8 @@ void count_something_everywhere(Shared& shared) {
 TEST_CASE("the_text_is_as_prometheus_reads_it", "[metrics]") {
   MemoryBudget budget("page", 0);
   MetricsText text(budget);
-  text.counter("a_total", "Some.", std::uint64_t{18'446'744'073'709'551'615ULL});
+  text.family("a_total", MetricType::counter, "Some.");
+  text.value({}, std::uint64_t{18'446'744'073'709'551'615ULL});
   text.family("b", MetricType::gauge, "Others.");
   text.value({{"x", "a\"b\\c\nd"}, {"y", ""}}, std::int64_t{-3});
   text.value({}, 0.1);
