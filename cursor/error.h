@@ -69,6 +69,7 @@ enum class ErrorCode : std::int32_t {
   cursor_killed = 237,
   no_such_transaction = 251,
   exceeded_time_limit = 262,
+  too_many_files_open = 264,
   operation_not_supported_in_transaction = 263,
   client_disconnect = 279,
   would_change_owning_shard = 283,

@@ -483,7 +483,10 @@ Error connect_error(bool timed_out, const std::string& host, std::uint16_t port,
   if (timed_out) {
     return Error(ErrorCode::network_timeout, fmt::format("Timed out connecting to {}:{}", host, port));
   }
-  return Error(ErrorCode::host_unreachable,
+  // What this machine lacks: descriptors, ports, buffers.
+  const bool lacking = ec == asio::error::no_descriptors || ec.value() == ENFILE || ec.value() == ENOBUFS ||
+                       ec.value() == ENOMEM || ec.value() == EADDRNOTAVAIL;
+  return Error(lacking ? ErrorCode::too_many_files_open : ErrorCode::host_unreachable,
                fmt::format("Error connecting to {}:{} :: caused by :: {}", host, port, ec.message()));
 }
 

@@ -77,6 +77,7 @@ class TlsTransport final : public Transport {
   TlsContext::Ptr context_;
   SSL* ssl_ = nullptr;  // null: plain text, or not established
   std::string host_;
+  std::string session_key_;
   std::string pending_;     // encrypted, not taken by the stream yet
   std::size_t unsent_ = 0;  // of what was encrypted, plain: reported as written once it has left
   std::string ahead_;  // of the stream, read before, or to tell TLS from plain text
@@ -142,13 +143,15 @@ bool TlsTransport::start_tls() {
   BIO_set_data(bio, this);
   BIO_set_init(bio, 1);
   SSL_set_bio(ssl_, bio, bio);
-  SSL_set_ex_data(ssl_, 0, const_cast<std::string*>(&peer()));
+  // A session says nothing about other names of the peer: its certificate is not seen again.
+  session_key_ = host_ + '\n' + peer();
+  SSL_set_ex_data(ssl_, 0, &session_key_);
   if (context_->role() == TlsContext::Role::server) {
     SSL_set_accept_state(ssl_);
     return true;
   }
   SSL_set_connect_state(ssl_);
-  if (SSL_SESSION* const session = context_->take_session(peer())) {
+  if (SSL_SESSION* const session = context_->take_session(session_key_)) {
     SSL_set_session(ssl_, session);
     SSL_SESSION_free(session);
   }
@@ -229,8 +232,8 @@ Task<Result<void>> TlsTransport::establish(TimePoint deadline) {
     const bool ready = co_await turn;
     if (!ready) {
       broken_ = true;
-      co_return Error(ErrorCode::ssl_handshake_failed,
-                      turn.timed_out() ? "the handshake took too long" : "it was interrupted");
+      if (turn.timed_out()) co_return Error(ErrorCode::network_timeout, "the handshake took too long");
+      co_return Error(ErrorCode::ssl_handshake_failed, "it was interrupted");
     }
   }
   established_ = true;

@@ -16,7 +16,8 @@ Task<Result<std::unique_ptr<Connection>>> connect(const PoolSettings& settings, 
     const Result<void> established = co_await transport->establish(deadline);
     if (established.has_error()) {
       transport->close();
-      co_return Error(ErrorCode::host_unreachable,
+      const bool timed_out = established.error().is(ErrorCode::network_timeout);
+      co_return Error(timed_out ? ErrorCode::network_timeout : ErrorCode::host_unreachable,
                       fmt::format("TLS handshake with {} failed :: caused by :: {}", address.text(),
                                   established.error().message));
     }

@@ -521,6 +521,7 @@ Task<Result<Reply>> Connection::receive_more(MemoryBudget& budget, bool stream, 
   } else {
     started = co_await wait_for_room(start, budget, incoming.wanted_bytes, deadline);
     if (started.has_error()) co_return started.error();
+    if (broken_) co_return wait_failed(false);  // meanwhile
   }
   if (have < incoming.wanted_bytes) {
     auto reading =

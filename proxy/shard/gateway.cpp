@@ -162,6 +162,7 @@ Result<std::uint16_t> GatewayImpl::add_shard(ShardAddress address, ShardCredenti
   if (parsed.has_error()) return std::move(parsed.error()).with_context("shard " + address.name);
   const std::size_t index = shards_.size();
   if (index > UINT16_MAX) return Error(ErrorCode::illegal_operation, "there are too many shards");
+  if (renewed_) credentials = *renewed_;
   ShardList::Entry entry{std::move(address.name), *std::move(parsed), std::move(credentials), nullptr};
   take_shard(entry);
   entry.shared = shards_.back()->shared();
@@ -371,7 +372,9 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
     } else {
       failure.emplace().error = in_context(shard, nullptr, leased.error());
       failure->unsent = true;
-      failure->final = !shard.replica_set() || failure->error.is(ErrorCode::max_time_ms_expired) ||
+      const bool ends = failure->error.is(ErrorCode::shutdown_in_progress);  // ours, not the shard's
+      if (ends) failure->error.code = static_cast<std::int32_t>(ErrorCode::host_unreachable);
+      failure->final = ends || !shard.replica_set() || failure->error.is(ErrorCode::max_time_ms_expired) ||
                       !is_retriable(failure->error.code);
       record.failed(failure->error.code);
     }

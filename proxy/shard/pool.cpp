@@ -224,7 +224,8 @@ Task<void> Pool::open_one() {
     opened(std::move(connection), generation);
   } else if (generation == generation_ && !stopped_ &&
              !(failed->is(ErrorCode::network_timeout) && opened_ >= began)) {
-    fail_requests(*failed);
+    // Without means of our own, a connection that comes back serves the others.
+    if (!failed->is(ErrorCode::too_many_files_open) || in_use_ == 0) fail_requests(*failed);
     owner_.connect_failed(address_, *failed);
   } else {
     serve();

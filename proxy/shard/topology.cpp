@@ -24,10 +24,10 @@ constexpr bool is_not_primary(std::int32_t code) noexcept {
   return code == 10107 || code == 13435 || code == 189;
 }
 
-// Our own lack of memory for an answer says nothing about the host.
-bool lacked_memory(const Error& why) noexcept {
-  return why.is(ErrorCode::ingress_request_rate_limit_exceeded) ||
-         why.is(ErrorCode::exceeded_memory_limit);
+// Our own lack of memory for an answer, or of file descriptors, says nothing about the host.
+bool lacked_means(const Error& why) noexcept {
+  return why.is(ErrorCode::ingress_request_rate_limit_exceeded) || why.is(ErrorCode::exceeded_memory_limit) ||
+         why.is(ErrorCode::too_many_files_open);
 }
 
 }  // namespace
@@ -106,7 +106,7 @@ TopologyActions Topology::check_failed(const HostAddress& address, Error why, bo
   host->checking = false;
   host->last_check = now;
   host->discard_answer = false;
-  if (lacked_memory(why)) return actions;
+  if (lacked_means(why)) return actions;
   host->measured = false;
   const bool refused = why.is(ErrorCode::illegal_operation) || why.is(ErrorCode::protocol_error);
   host->server = unknown_server(std::move(why), now, refused);
@@ -137,7 +137,7 @@ TopologyActions Topology::state_change_error(const HostAddress& address, std::in
 TopologyActions Topology::network_error(const HostAddress& address, Error why, TimePoint now) {
   TopologyActions actions;
   Host* host = find(address);
-  if (host == nullptr || lacked_memory(why)) return actions;
+  if (host == nullptr || lacked_means(why)) return actions;
   const bool was_known = host->server.known();
   host->discard_answer = host->checking;
   host->server = unknown_server(std::move(why), now);

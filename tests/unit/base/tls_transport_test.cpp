@@ -267,7 +267,8 @@ TEST_CASE("a client resumes its last session with a peer", "[tls]") {
   REQUIRE(first.run(both(establish(first.near.get(), &outcome.client), establish(first.far.get(), &outcome.server))));
   const std::string text = pattern(10);
   REQUIRE(first.run(both(send_all(first.far.get(), &text), read_count(first.near.get(), text.size()))));
-  ssl_session_st* const session = client->take_session(peer);
+  CHECK(client->take_session("other.example\n" + peer) == nullptr);
+  ssl_session_st* const session = client->take_session("localhost\n" + peer);
   REQUIRE(session != nullptr);
   CHECK(SSL_SESSION_is_resumable(session) == 1);
   SSL_SESSION_free(session);

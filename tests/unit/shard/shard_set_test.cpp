@@ -272,6 +272,12 @@ TEST_CASE("shards that were added get the credentials of the others") {
     CHECK(cluster.state(1, index).hosts[0].available == 0);
     CHECK(cluster.state(1, 0).hosts[0].available == 0);
   }
+  SECTION("and one that the leader adds afterwards") {
+    cluster.gateway(0).use_credentials({{nullptr, *login}});
+    const std::uint16_t later = cluster.add("shard2");
+    CHECK(cluster.call(0, {}, later)->ok());
+    CHECK(cluster.hosts[0]->commands == 2);  // it logs in first
+  }
   SECTION("and one that another worker added before it heard of them") {
     const auto log_ins = [&] { return cluster.hosts[1]->commands; };
     cluster.gateway(1).use_credentials({{nullptr, *login}});
