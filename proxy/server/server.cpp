@@ -114,15 +114,18 @@ class StartCheck {
   // `replaces`: a process that has users already.
   StartCheck(Worker& worker, bool guards, bool replaces) : worker_(worker), guards_(guards), replaces_(replaces) {}
 
-  // Throws std::runtime_error when a guard refuses.
-  void run_and_wait(Loop& main_loop) {
+  // Throws std::runtime_error when a guard refuses. False: end() was called.
+  bool run_and_wait(Loop& main_loop) {
     worker_.loop().post([this] { worker_.loop().spawn(check()); });
     while (!done_.load()) {
       main_loop.io().restart();
       main_loop.io().run_for(std::chrono::milliseconds(20));
     }
     if (!refusal_.empty()) throw std::runtime_error(refusal_);
+    return !ended_.load();
   }
+  // It ends after what it waits for now. Any thread.
+  void end() { ended_.store(true); }
 
  private:
   Task<void> check() {
@@ -134,13 +137,13 @@ class StartCheck {
       auto joining = join(context);
       co_await joining;
     }
-    if (context.shared.users_from) {
+    if (context.shared.users_from && !ended_.load()) {
       auto reading = read_users(context);
       const bool read = co_await reading;
       // Clients that are logged in would lose their connections.
       if (!read && replaces_) refusal_ = "without its users it does not replace a process that has them";
     }
-    if (guards_ && refusal_.empty()) {
+    if (guards_ && refusal_.empty() && !ended_.load()) {
       auto guarding = check_ownership_at_start(worker_.context());
       auto guarded = co_await guarding;
       if (guarded.has_error()) refusal_ = guarded.error().message;
@@ -149,8 +152,8 @@ class StartCheck {
   }
 
   // The config servers must answer first: nothing can be routed without them.
-  static Task<void> join(exec::Context& context) {
-    for (;;) {
+  Task<void> join(exec::Context& context) {
+    while (!ended_.load()) {
       auto starting = context.shared.cluster->start();
       const auto started = co_await starting;
       if (!started.has_error()) co_return;
@@ -167,14 +170,14 @@ class StartCheck {
       const auto read = co_await reading;
       if (!read.has_error()) co_return true;
       log::warning("users cannot be read from their shard yet: {}", read.error().message);
-      if (Clock::now() >= last_try) co_return false;
+      if (Clock::now() >= last_try || ended_.load()) co_return false;
       co_await context.loop.sleep_for(users_retry);
     }
   }
 
   Worker& worker_;
   bool guards_, replaces_;
-  std::atomic<bool> done_{false};
+  std::atomic<bool> done_{false}, ended_{false};
   std::string refusal_;
 };
 
@@ -285,7 +288,7 @@ class Server {
   void make_workers();
   void join_cluster();
   void listen();
-  void start();
+  bool start();  // false: it was asked to end before it serves
   void finish();
   void begin_to_be_watched();
   void begin_reload_hooks(Reload::Options& hooks);
@@ -559,10 +562,15 @@ void Server::begin_to_be_watched() {
   print_admin_ready(*admin_);
 }
 
-void Server::start() {
+bool Server::start() {
   if (!predecessor_) begin_to_be_watched();
-  StartCheck(*workers_.front(), options_.check_shards && !options_.in_cluster, predecessor_.has_value())
-      .run_and_wait(loop_);
+  const bool guards = options_.check_shards && !options_.in_cluster;
+  const auto check = std::make_shared<StartCheck>(*workers_.front(), guards, predecessor_.has_value());
+  signals_->wait_for_stop([check] {
+    log::info("asked to end before it serves");
+    check->end();
+  });
+  if (!check->run_and_wait(loop_)) return false;
   const auto listen = [this] { listener_->start(worker_list_); };
   if (predecessor_) {
     try_pid_file(options_.config.pid_file_path);
@@ -594,6 +602,7 @@ void Server::start() {
   manager_.ready(fmt::format("Serving on port {}", listener_->port()));
   signals_->start();
   if (predecessor_ && predecessor_->asked_again()) handover_->request();
+  return true;
 }
 
 // Also after a start that failed: workers are there.
@@ -619,8 +628,7 @@ void Server::finish() {
 int Server::run() {
   int exit_code = 0;
   try {
-    start();
-    loop_.run();
+    if (start()) loop_.run();
   } catch (const std::runtime_error& error) {
     log::error("{}", error.what());
     std::fprintf(stderr, "spillway: %s\n", error.what());

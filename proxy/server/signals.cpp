@@ -5,6 +5,7 @@
 #include <chrono>
 #include <csignal>
 #include <exception>
+#include <utility>
 
 #include "proxy/base/log.h"
 #include "proxy/config/parameters.h"
@@ -48,12 +49,28 @@ Signals::Signals(Loop& loop, const exec::Services& shared, Shutdown& shutdown, R
   signals_.add(SIGUSR2);
 }
 
-void Signals::start() { wait(); }
+void Signals::start() {
+  stop_early_ = nullptr;
+  for (const int signal : std::exchange(early_, {})) handle(signal);
+  signals_.cancel();
+  wait();
+}
+
+void Signals::wait_for_stop(std::function<void()> stop) {
+  stop_early_ = std::move(stop);
+  wait();
+}
 
 void Signals::wait() {
   signals_.async_wait([this](const boost::system::error_code& ec, int signal) {
     if (ec) return;
-    handle(signal);
+    if (!stop_early_) {
+      handle(signal);
+    } else if (signal == SIGTERM || signal == SIGINT) {
+      stop_early_();
+    } else {
+      early_.push_back(signal);
+    }
     wait();
   });
 }

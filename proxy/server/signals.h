@@ -3,6 +3,8 @@
 
 #include <boost/asio/signal_set.hpp>
 #include <cstdint>
+#include <functional>
+#include <vector>
 
 #include "proxy/base/loop.h"
 #include "proxy/exec/core/context.h"
@@ -21,6 +23,8 @@ class Signals {
   // seconds, the process (exit code 1). SIGUSR2 replaces the process by the program that is installed now, and so does
   // SIGHUP if that is another one than this; else SIGHUP reloads the configuration. SIGUSR1 rotates the log.
   void start();
+  // Until start(): calls `stop` for SIGTERM and SIGINT, on the loop; the others wait.
+  void wait_for_stop(std::function<void()> stop);
 
  private:
   void wait();
@@ -36,6 +40,8 @@ class Signals {
   asio::signal_set signals_;
   asio::steady_timer last_resort_;
   int stops_ = 0;
+  std::function<void()> stop_early_;  // until start()
+  std::vector<int> early_;            // signals that wait for it
 };
 
 }  // namespace spillway::server

@@ -2,6 +2,7 @@
 
 import signal
 import socket
+import subprocess
 import threading
 import time
 
@@ -170,3 +171,23 @@ def test_the_shutdown_command(proxy):
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", proxy.port)) != 0
     client.close()
+
+
+def test_it_ends_while_it_waits_for_config_servers(binary, tmp_path):
+    closed = socket.socket()
+    closed.bind(("127.0.0.1", 0))  # nothing listens
+    path = tmp_path / "spillway.yaml"
+    path.write_text(f"net: {{port: 0, bindIp: 127.0.0.1}}\n"
+                    f"sharding: {{configDB: 'cfg/127.0.0.1:{closed.getsockname()[1]}'}}\n")
+    with subprocess.Popen([binary, "--config", path], stderr=subprocess.PIPE, text=True) as process:
+        try:
+            for line in process.stderr:
+                if "waiting for the config servers" in line:
+                    break
+            process.send_signal(signal.SIGTERM)
+            rest = process.stderr.read()
+            assert process.wait(60) == 0
+            assert "asked to end before it serves" in rest and "stopped" in rest
+        finally:
+            process.kill()
+            closed.close()
