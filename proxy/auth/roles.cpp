@@ -201,6 +201,14 @@ ActionSet Privileges::on(std::string_view db, std::string_view collection) const
   return actions;
 }
 
+std::vector<std::string_view> Privileges::named_collections(std::string_view db) const {
+  std::vector<std::string_view> names;
+  for (const OnCollection& known : collections_) {
+    if (known.db.empty() || known.db == db) names.emplace_back(known.collection);
+  }
+  return names;
+}
+
 bool Privileges::touches(std::string_view db) const noexcept {
   if (!on(db, {}).empty()) return true;
   return std::any_of(collections_.begin(), collections_.end(),

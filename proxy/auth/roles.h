@@ -106,6 +106,8 @@ class Privileges {
   }
   // Does any grant apply there?
   bool touches(std::string_view db) const noexcept;
+  // The collections of the database that a grant names. Views into this.
+  std::vector<std::string_view> named_collections(std::string_view db) const;
 
   // What a grant allows, by kind of collection: system.* have rules of their own.
   struct Reach {

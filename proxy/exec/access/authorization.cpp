@@ -18,10 +18,11 @@ constexpr Duration session_believed_for = std::chrono::minutes(1);
 
 // A server takes any array from a document sequence: authorization must see all of it. (The parser of messages has
 // made sure that no field occurs twice.)
-Result<void> check_sequences(const wire::OpMsg& message) {
+Result<void> check_sequences(const CommandSpec& spec, const wire::OpMsg& message) {
   for (const wire::DocSequence& sequence : message.sequences) {
-    const bool known =
-        sequence.name == "documents" || sequence.name == "updates" || sequence.name == "deletes";
+    const bool known = spec.name == "bulkWrite"
+                           ? sequence.name == "ops" || sequence.name == "nsInfo"
+                           : sequence.name == "documents" || sequence.name == "updates" || sequence.name == "deletes";
     if (!known) {
       return Error(ErrorCode::failed_to_parse,
                    fmt::format("'{}' must stand in the command's body, not in a document sequence",
@@ -119,7 +120,7 @@ Result<void> check_authorized(Context& context, Client& client, const CommandSpe
     return Error(ErrorCode::unauthorized,
                  fmt::format("Command {} requires authentication", spec.name));
   }
-  if (auto checked = check_sequences(request.message); checked.has_error()) return checked.error();
+  if (auto checked = check_sequences(spec, request.message); checked.has_error()) return checked.error();
   const Subject subject{user->privileges, spec.name, request.db, request.body, &request.message};
   if (meets(spec.need, subject)) return check_session(context, client, request);
   context.shared.metrics.unauthorized_commands.add();

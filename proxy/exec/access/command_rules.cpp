@@ -4,6 +4,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "cursor/field_table.h"
+#include "proxy/catalog/routing.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/file_chunks.h"
 
@@ -314,7 +315,8 @@ bool may_view(const Subject& subject) {
 }  // namespace
 
 bool may_create(const Subject& subject) {
-  return subject.may_on_collection(create_collection) && may_view(subject);
+  const ActionSet capped = says(subject.body, "capped") ? ActionSet(convert_to_capped) : ActionSet();
+  return subject.may_on_collection(capped | create_collection) && may_view(subject);
 }
 bool may_coll_mod(const Subject& subject) {
   return subject.may_on_collection(coll_mod) && may_view(subject);
@@ -355,16 +357,25 @@ bool may_rename(const Subject& subject) {
   if (!from.is_string() || !to.is_string()) return false;
   const std::string_view source = from.as_string();
   const std::string_view target = to.as_string();
-  const bool same_db = source.substr(0, source.find('.')) == target.substr(0, target.find('.'));
-  const ActionSet drop =
-      says(subject.body, "dropTarget") ? ActionSet(drop_collection) : ActionSet();
-  if (same_db) {
-    return subject.may_on_namespace(source, rename_collection_same_db) &&
-           subject.may_on_namespace(target, drop | rename_collection_same_db);
-  }
+  const catalog::Namespace from_ns = catalog::split_namespace(source), to_ns = catalog::split_namespace(target);
+  const ActionSet drop = says(subject.body, "dropTarget") ? ActionSet(drop_collection) : ActionSet();
+  const bool simple = from_ns.db == to_ns.db && !from_ns.collection.starts_with("system.") &&
+                      !to_ns.collection.starts_with("system.");
+  // No collection gets a name under which the user can read it, if it could not be read before.
+  const bool renames = simple && subject.privileges.allows(rename_collection_same_db, from_ns.db, {}) &&
+                       (drop.empty() || subject.may_on_namespace(target, drop)) &&
+                       (subject.may_on_namespace(source, find) || !subject.may_on_namespace(target, find));
+  if (renames) return true;
   return subject.may_on_namespace(source, {find, drop_collection}) &&
          subject.may_on_namespace(target,
                           drop | ActionSet{insert, create_index, create_collection});
+}
+
+// Without the action a user sees the names of the collections that any privilege is for.
+bool may_list_collections(const Subject& subject) {
+  if (subject.may(list_collections, {})) return true;
+  return says(subject.body, "nameOnly") && says(subject.body, "authorizedCollections") &&
+         subject.privileges.touches(subject.db);
 }
 
 bool may_current_op(const Subject& subject) {

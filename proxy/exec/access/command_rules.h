@@ -6,6 +6,7 @@
 namespace spillway::exec {
 
 CommandNeed::Rule may_insert, may_update, may_bulk_write, may_find_and_modify, may_aggregate, may_explain, may_sum_file,
-    may_map_reduce, may_get_more, may_create, may_coll_mod, may_rename, may_current_op;
+    may_map_reduce, may_get_more, may_create, may_coll_mod, may_rename, may_list_collections,
+    may_current_op;
 
 }  // namespace spillway::exec

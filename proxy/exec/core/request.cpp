@@ -60,7 +60,9 @@ Result<void> check_database_name(std::string_view db) {
 
 // Commands about users with certificates name the database $external, which does not exist.
 bool is_of_users(std::string_view command) noexcept {
-  constexpr FieldTable<5> names({"authenticate", "logout", "saslStart", "saslContinue", "usersInfo"});
+  constexpr FieldTable<12> names({"authenticate", "logout", "saslStart", "saslContinue", "usersInfo", "rolesInfo",
+                                  "createUser", "updateUser", "dropUser", "dropAllUsersFromDatabase",
+                                  "grantRolesToUser", "revokeRolesFromUser"});
   return names.contains(command);
 }
 

@@ -51,11 +51,11 @@ Result<void> take_document(DocView& document, const Element& field) {
 // In the order of the table's names.
 enum class FindField : std::uint8_t {
   filter, sort, projection, limit, skip, batch_size, single_batch, tailable, await_data, no_cursor_timeout,
-  allow_partial, collation
+  allow_partial, collation, term
 };
-constexpr FieldTable<12> find_fields({"filter", "sort", "projection", "limit", "skip", "batchSize",
+constexpr FieldTable<13> find_fields({"filter", "sort", "projection", "limit", "skip", "batchSize",
                                       "singleBatch", "tailable", "awaitData", "noCursorTimeout",
-                                      "allowPartialResults", "collation"});
+                                      "allowPartialResults", "collation", "term"});
 
 Result<void> take_field(FindArguments& find, FindField which, const Element& field) {
   switch (which) {
@@ -89,6 +89,8 @@ Result<void> take_field(FindArguments& find, FindField which, const Element& fie
     case FindField::collation:
       find.collation = field;
       break;
+    case FindField::term:  // of elections: a primary that hears of a later one steps down
+      return Error(ErrorCode::unauthorized, "not authorized for query with term");
   }
   return {};
 }

@@ -104,13 +104,18 @@ Answer to_owners(Context& context, const Request& request, Tolerate tolerate, bo
   // An index build may take hours. After an interrupt the client may repeat the command: finished indexes stay.
   if (request.name == "createIndexes" && !request.in_transaction) options.interrupt = request.interrupt;
   raw = raw && context.in_cluster() && !request.in_transaction;
+  // To 4.2, also shards that owned chunks before have the indexes and options that they will have if chunks come back.
+  const bool all = raw && tolerate != Tolerate::nothing && targets->routing != nullptr &&
+                   config_wire_version(context) < v4_4;
+  const catalog::ShardSet shards = all ? request.routes->all_shards() : targets->shards;
+  const RoutedBy by = all ? RoutedBy::nothing() : targets->by();
   if (targets->shards.size() == 1 && !raw) {
     auto forwarded = co_await forward_to_shard(context, request, targets->shards.front(), targets->by(), options);
     co_return with_recovery_token(context, request, std::move(forwarded));
   }
-  const Fanned fanned = co_await fan_out(context, request, targets->shards, targets->by(), options);
+  const Fanned fanned = co_await fan_out(context, request, shards, by, options);
   // Indexes that were dropped on one shard cannot be dropped again; other commands may be done twice.
-  const bool once = tolerate == Tolerate::namespace_not_found && !fanned.outcomes.empty() &&
+  const bool once = tolerate != Tolerate::nothing && !fanned.outcomes.empty() &&
                     std::any_of(fanned.outcomes.begin(), fanned.outcomes.end(), std::mem_fn(&ShardOutcome::ok)) &&
                     request.name != "collMod";
   for (const ShardOutcome& outcome : fanned.outcomes) {
@@ -256,7 +261,7 @@ Answer drop(Context& context, Client&, const Request& request) {
 }
 
 Answer drop_indexes(Context& context, Client&, const Request& request) {
-  return by_form_or_to_owners(context, request, Tolerate::namespace_not_found);
+  return by_form_or_to_owners(context, request, Tolerate::index_not_found);
 }
 
 Answer coll_mod(Context& context, Client&, const Request& request) {
@@ -344,7 +349,7 @@ Answer rename_collection(Context& context, Client&, const Request& request) {
 Answer convert_to_capped(Context& context, Client&, const Request& request) {
   const auto targets = owners_of(request);
   if (targets.has_error()) co_return targets.error();
-  if (targets->shards.size() > 1) {
+  if (targets->shards.size() > 1 || (context.in_cluster() && targets->routing != nullptr)) {
     co_return Error(ErrorCode::illegal_operation, "You can't convertToCapped a sharded collection");
   }
   co_return co_await forward_write(context, request, *targets);
@@ -483,7 +488,7 @@ std::span<const CommandSpec> schema_commands() {
   static constexpr CommandSpec specs[] = {
       {"listDatabases", "the databases of all shards", list_databases, any_user, admin_only | secondary_ok | stable},
       {"listCollections", "the collections of a database", list_collections_command,
-       on_database(Action::list_collections), secondary_ok | opens_cursor | stable, database},
+       by_rule(may_list_collections), secondary_ok | opens_cursor | stable, database},
       {"listIndexes", "a collection's indexes", list_indexes_command, on_collection(Action::list_indexes),
        secondary_ok | opens_cursor | stable, collection},
       {"create", "create a collection", create, by_rule(may_create),

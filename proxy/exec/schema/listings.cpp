@@ -5,7 +5,9 @@
 #include <map>
 
 #include "proxy/base/time_slice.h"
+#include "proxy/auth/users.h"
 #include "proxy/exec/core/arguments.h"
+#include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/process_memory.h"
@@ -124,13 +126,41 @@ Task<void> drain_into(Context* context, const Request* request, catalog::ShardIn
   *failed = co_await draining;
 }
 
-Task<Result<KeptDocuments>> union_by_name(Context& context, const Request& request,
+// authorizedCollections: the names that the user has any privilege for. Shards take the router for the user.
+void append_authorized(BsonWriter& out, const Request& request, const auth::Privileges& privileges) {
+  out.begin_document("filter").begin_array("$and");
+  out.begin_document_item().begin_array("$or");
+  if (!privileges.on(request.db, {}).empty()) {
+    out.begin_document_item().begin_document("name").append("$regex", "^(?!system\\.)").end().end();
+  }
+  out.begin_document_item().begin_document("name").begin_array("$in");
+  for (const std::string_view name : privileges.named_collections(request.db)) out.append_item(name);
+  out.end().end().end().end().end();
+  if (const ValueView filter = request.body["filter"]; filter.is_document()) out.append_item(filter.as_document());
+  out.end().end();
+  const bool names_only = !privileges.allows(auth::Action::list_collections, request.db, {});
+  out.append("nameOnly", names_only || request.body["nameOnly"].truthy());
+}
+
+// The command for each shard, without `cursor`.
+BsonWriter listing_for_shard(const Context& context, const Client& client, const Request& request) {
+  BsonWriter out;
+  const auth::User* const user = context.shared.authorization ? client.login.user.get() : nullptr;
+  if (user == nullptr || !request.body["authorizedCollections"].truthy()) {
+    copy_command(out, request, {"cursor"});
+    return out;
+  }
+  copy_command(out, request, {"cursor", "authorizedCollections", "filter", "nameOnly"});
+  append_authorized(out, request, user->privileges);
+  return out;
+}
+
+Task<Result<KeptDocuments>> union_by_name(Context& context, Client& client, const Request& request,
                                           const catalog::ShardSet& shards) {
   TakeCopyRoom taking_room(context, request);
   const auto room = co_await taking_room;
   if (room.has_error()) co_return room.error();
-  BsonWriter out;
-  copy_command(out, request, {"cursor"});
+  BsonWriter out = listing_for_shard(context, client, request);
   out.begin_document("cursor").append("batchSize", first_documents).end();
   const BsonDoc body = std::move(out).finish();
   Listing listing{{}, KeptDocuments(context.shared.memory.cursors)};
@@ -177,13 +207,19 @@ Task<Result<Response>> list_collections_command(Context& context, Client& client
   const catalog::ShardSet shards = shards_of_database(*request.routes, request.db);
   if (shards.size() == 1) {
     BsonDoc scratch;
-    const shard::Command command = forward_command(request, scratch);
+    shard::Command command = forward_command(request, scratch);
+    if (request.body["authorizedCollections"].truthy()) {
+      BsonWriter out = listing_for_shard(context, client, request);
+      if (const ValueView cursor = request.body["cursor"]; cursor.exists()) out.append("cursor", cursor);
+      scratch = std::move(out).finish();
+      command = shard::Command::of_body(scratch);
+    }
     const CursorSeed seed{client, request, "$cmd.listCollections"};
     auto opening = open_on_one_shard(
         context, seed, {shards.front(), RoutedBy::database(request.routes->database(request.db)), command}, false);
     co_return co_await opening;
   }
-  auto listed = co_await union_by_name(context, request, shards);
+  auto listed = co_await union_by_name(context, client, request, shards);
   if (listed.has_error()) co_return listed.error();
   auto answering = answer_list(context, client, request, *std::move(listed));
   co_return co_await answering;

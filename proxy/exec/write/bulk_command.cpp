@@ -90,6 +90,15 @@ Result<void> check_fields(const BulkCommand::Operation& operation) {
 }  // namespace
 
 Result<void> BulkParser::add_namespace(DocView entry) {
+  // Shards get all of them as their commands' own.
+  constexpr FieldTable<4> fields({"ns", "collectionUUID", "encryptionInformation", "isTimeseriesNamespace"});
+  std::uint32_t seen = 0;
+  for (const Element& field : entry) {
+    const std::size_t which = fields.find(field.name);
+    if (which == fields.absent) return unknown(fmt::format("nsInfo.{}", field.name));
+    if ((seen & 1u << which) != 0) return Error(40413, fmt::format("BSON field 'nsInfo.{}' is a duplicate field", field.name));
+    seen |= 1u << which;
+  }
   const ValueView name = entry["ns"];
   if (!name.exists()) return bulk_field_missing("nsInfo.ns");
   if (!name.is_string()) return wrong_bulk_type("nsInfo.ns", name, "string");

@@ -191,7 +191,10 @@ TEST_CASE("what is wrong with a bulkWrite is said before anything is written") {
       {"[{'document': {}, 'insert': 0}]", "[{'ns': 'db.c'}]", 9},
       {"[{'insert': 0, 'document': {}}]", "[{'ns': 'db'}]", 73},
       {"[{'insert': 0, 'document': {}}]", "[{'ns': 'local.c'}]", 20},
-      {"[{'insert': 0, 'document': {}}]", "[{'n': 'db.c'}]", 40414},
+      {"[{'insert': 0, 'document': {}}]", "[{'n': 'db.c'}]", 40415},
+      {"[{'insert': 0, 'document': {}}]", "[{}]", 40414},
+      {"[{'insert': 0, 'document': {}}]", "[{'ns': 'db.c', 'bypassDocumentValidation': true}]", 40415},
+      {"[{'insert': 0, 'document': {}}]", "[{'ns': 'db.c', 'ns': 'db.d'}]", 40413},
       {"[7]", "[{'ns': 'db.c'}]", 14},
       {"7", "[{'ns': 'db.c'}]", 14},
   };

@@ -17,7 +17,7 @@ namespace {
 
 using test::doc;
 
-// app on s1; app.r is sharded by k over s1 (below 100) and s2.
+// app on s1; app.r is sharded by k over s1 (below 100) and s2, app.s lies on s1.
 struct FakeCluster {
   explicit FakeCluster(std::int32_t wire_version)
       : worker(table_of_config_servers("mongodb://cfg1:27019/?replicaSet=cfg"),
@@ -95,11 +95,17 @@ struct FakeCluster {
           "'AAAAAAAAAAAAAAAAAAAAAQ==', 'subType': '04'}}, 'lastMod': 1}}");
     }
     if (collection == "collections") {
-      if (wanted != "app.r") return cursor_of("");
+      if (wanted != "app.r" && wanted != "app.s") return cursor_of("");
       return cursor_of(
-          "{'_id': 'app.r', 'lastmodEpoch': {'$oid': '64b0000000000000000000aa'}, 'lastmod': {'$date': "
+          "{'_id': '" + std::string(wanted) + "', 'lastmodEpoch': {'$oid': '64b0000000000000000000aa'}, 'lastmod': {'$date': "
           "'1970-01-01T00:00:00Z'}, 'dropped': false, 'key': {'k': 1}, 'unique': false, 'uuid': {'$binary': {'base64': "
           "'AAAAAAAAAAAAAAAAAAAAAg==', 'subType': '04'}}}");
+    }
+    const ValueView ns = command["filter"].as_document()["ns"];
+    if (collection == "chunks" && ns.is_string() && ns.as_string() == "app.s") {
+      return cursor_of(
+          "{'ns': 'app.s', 'min': {'k': {'$minKey': 1}}, 'max': {'k': {'$maxKey': 1}}, 'shard': 's1', 'lastmod': "
+          "{'$timestamp': {'t': 2, 'i': 1}}, 'lastmodEpoch': {'$oid': '64b0000000000000000000aa'}}");
     }
     if (collection == "chunks") {
       return cursor_of(
@@ -375,6 +381,35 @@ TEST_CASE("cluster: replies of indexes are told by shard, as a mongos does") {
   CHECK(both.view()["raw"].as_document().count() == 2);
   const BsonDoc one = cluster.run("{'createIndexes': 'u', " + indexes);
   CHECK(one.view()["raw"].as_document().count() == 1);
+}
+
+TEST_CASE("cluster: of 4.2, shards that own no chunk any more hear of changed indexes and options, too") {
+  const bool is_4_2 = GENERATE(true, false);
+  FakeCluster cluster(is_4_2 ? 8 : 9);
+  // app.s lies on s1 alone.
+  for (const char* command : {"{'dropIndexes': 's', 'index': 'v_1', '$db': 'app'}",
+                              "{'collMod': 's', 'validationLevel': 'off', '$db': 'app'}"}) {
+    CAPTURE(command);
+    cluster.run(command);
+    CHECK(cluster.sent().size() == (is_4_2 ? 2 : 1));
+  }
+  cluster.says["dropIndexes"] = "{'ok': 0.0, 'errmsg': 'index not found', 'code': 27}";
+  CHECK(cluster.run("{'dropIndexes': 's', 'index': 'v_1', '$db': 'app'}").view()["code"].to_int64() == 27);
+  const BsonDoc capped = cluster.run("{'convertToCapped': 's', 'size': 9, '$db': 'app'}");
+  CHECK(capped.view()["code"].to_int64() == 20);
+}
+
+TEST_CASE("cluster: no client tells shards of a term of elections") {
+  FakeCluster cluster(8);
+  CHECK(cluster.run("{'find': 'r', 'term': {'$numberLong': '9'}, '$db': 'app'}").view()["code"].to_int64() == 13);
+  CHECK(cluster.run("{'find': 'u', 'term': {'$numberLong': '9'}, '$db': 'app'}").view()["code"].to_int64() == 13);
+  CHECK(cluster.sent().empty());
+}
+
+TEST_CASE("cluster: users with certificates are made and changed") {
+  FakeCluster cluster(8);
+  CHECK(cluster.run("{'createUser': 'CN=app', 'roles': [], '$db': '$external'}").view()["ok"].truthy());
+  CHECK(cluster.sent_one().find("createUser") != std::string::npos);
 }
 
 TEST_CASE("cluster: a change of users is known before its answer goes out") {

@@ -280,5 +280,27 @@ TEST_CASE("a view shows no more than its maker may see") {
   CHECK(!may(both, "{'collMod': 'v', 'viewOn': 'system.users', 'pipeline': [], '$db': 'app'}"));
 }
 
+TEST_CASE("a collection that a user cannot read gets no name that the user can read") {
+  using auth::Action;
+  const auto privileges = auth::Privileges::of_resolved(
+      {{.db = "app", .actions = {Action::rename_collection_same_db, Action::drop_collection, Action::create_collection}},
+       {.db = "app", .collection = "public", .actions = {Action::find}}});
+  CHECK(!may(privileges, "{'renameCollection': 'app.secret', 'to': 'app.public', 'dropTarget': true, '$db': 'admin'}"));
+  CHECK(may(privileges, "{'renameCollection': 'app.secret', 'to': 'app.hidden', 'dropTarget': true, '$db': 'admin'}"));
+  CHECK(may(privileges, "{'renameCollection': 'app.public', 'to': 'app.hidden', '$db': 'admin'}"));
+  CHECK(!may(privileges, "{'renameCollection': 'app.a', 'to': 'app.system.js', '$db': 'admin'}"));
+  CHECK(!may(privileges, "{'create': 'c', 'capped': true, 'size': 9, '$db': 'app'}"));
+  CHECK(may(privileges, "{'create': 'c', '$db': 'app'}"));
+}
+
+TEST_CASE("a user with rights on some collections may list their names") {
+  const auto privileges =
+      auth::Privileges::of_resolved({{.db = "app", .collection = "orders", .actions = {auth::Action::find}}});
+  CHECK(!may(privileges, "{'listCollections': 1, '$db': 'app'}"));
+  CHECK(!may(privileges, "{'listCollections': 1, 'authorizedCollections': true, '$db': 'app'}"));
+  CHECK(may(privileges, "{'listCollections': 1, 'nameOnly': true, 'authorizedCollections': true, '$db': 'app'}"));
+  CHECK(!may(privileges, "{'listCollections': 1, 'nameOnly': true, 'authorizedCollections': true, '$db': 'other'}"));
+}
+
 }  // namespace
 }  // namespace spillway::exec
