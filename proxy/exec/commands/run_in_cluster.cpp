@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "cursor/field_table.h"
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/commands/command_table.h"
 #include "proxy/exec/commands/route_names.h"
@@ -49,9 +50,13 @@ Result<void> check_names(const CommandSpec& spec, const RouteNames& names) {
   return {};
 }
 
-// What is wrong with the query of a find whose database does not exist: no shard would be asked. One is, if the router
+// What is wrong with a read whose database does not exist: no shard is asked. One is asked about a find, if the router
 // does not know the query's operators.
-Task<Result<void>> check_query(Context& context, const CommandSpec& spec, const Request& request) {
+Task<Result<void>> check_read(Context& context, const CommandSpec& spec, const Request& request) {
+  constexpr FieldTable<4> reads({"find", "count", "distinct", "mapReduce"});
+  if (reads.contains(spec.name) && request.body["writeConcern"].exists()) {
+    co_return Error(ErrorCode::invalid_options, "Command does not support writeConcern");
+  }
   const ValueView filter = request.body["filter"];
   const Element collection = request.body.first();
   if (spec.name != "find" || !filter.is_document() || !collection.is_string()) co_return Result<void>();
@@ -229,7 +234,7 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
         auto learned = co_await learn_routes(*context.router, names, wait);
         if (learned.has_error()) {
           if (learned.error().is(ErrorCode::namespace_not_found)) {
-            auto checking = check_query(context, spec, request);
+            auto checking = check_read(context, spec, request);
             auto checked = co_await checking;
             if (checked.has_error()) co_return std::move(checked.error());
             if (auto empty = without_database(spec, request)) co_return *std::move(empty);

@@ -235,7 +235,9 @@ BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, co
   // A shard that made a collection by itself, while others drop it or make it, would make one that is not the
   // cluster's. It has the config servers make it, and answers 227. From 4.4 on transactions make theirs by themselves.
   const bool makes_own = wire == wire_version_of_4_4 && transaction;
-  if (wire <= wire_version_of_4_4 && !makes_own && is_write(name_of(body))) {
+  const bool makes_collections =
+      is_write(name_of(body)) || (wire < wire_version_of_4_4 && name_of(body) == "createIndexes");
+  if (wire <= wire_version_of_4_4 && !makes_own && makes_collections) {
     out.append("allowImplicitCollectionCreation", false);
   }
   if (wire >= wire_version_of_4_4 && takes_write_concern(body)) append_write_concern(out, body, defaults, wire);

@@ -29,7 +29,7 @@ Result<std::string> chunk_ns(const Request& request) {
   const Element first = request.body.first();
   const catalog::Namespace name =
       first.is_string() ? catalog::split_namespace(first.as_string()) : catalog::Namespace{};
-  if (name.db.empty() || name.collection.empty()) {
+  if (name.db.empty() || name.collection.empty() || name.collection.find('\0') != std::string_view::npos) {
     return Error(ErrorCode::invalid_namespace,
                  fmt::format("Invalid namespace specified '{}'", first.is_string() ? first.as_string() : ""));
   }

@@ -279,7 +279,7 @@ Result<std::string> name_of(const CommandForm& form, const Request& request) {
     return fmt::format("{}.{}", request.db, text);
   }
   const catalog::Namespace name = catalog::split_namespace(text);
-  const bool fits = form.about == About::database ? !text.empty() && name.collection.empty()
+  const bool fits = form.about == About::database ? !text.empty() && text.find('.') == std::string_view::npos
                                                   : !name.db.empty() && !name.collection.empty();
   if (!fits) return Error(ErrorCode::invalid_namespace, fmt::format("Invalid namespace specified '{}'", text));
   return std::string(text);

@@ -317,6 +317,7 @@ TEST_CASE("cluster: a query is checked where no shard will do it") {
   cluster.run("{'find': 'c', 'filter': {'$expr': {'$eq': ['$a', '$$x']}}, 'let': {'x': 1}, 'collation': {'locale': 'de'}, "
               "'$readPreference': {'mode': 'nearest'}, '$db': 'nowhere'}");
   const std::string sent = to_json(cluster.worker.gateway.sent.back().second.view());
+  CHECK(cluster.run("{'count': 'c', 'writeConcern': {'w': 1}, '$db': 'nowhere'}").view()["code"].to_int64() == 72);
   CHECK(sent.find(R"("let" : { "x" : 1 }, "collation" : { "locale" : "de" }, "$readPreference" : { "mode" : "nearest" })") !=
         std::string::npos);
 }
@@ -397,6 +398,15 @@ TEST_CASE("cluster: of 4.2, shards that own no chunk any more hear of changed in
   CHECK(cluster.run("{'dropIndexes': 's', 'index': 'v_1', '$db': 'app'}").view()["code"].to_int64() == 27);
   const BsonDoc capped = cluster.run("{'convertToCapped': 's', 'size': 9, '$db': 'app'}");
   CHECK(capped.view()["code"].to_int64() == 20);
+}
+
+TEST_CASE("cluster: names of databases and collections are checked before anything is looked for") {
+  FakeCluster cluster(8);
+  for (const char* command : {"{'movePrimary': 'app.', 'to': 's2', '$db': 'admin'}", "{'enableSharding': 'app.', '$db': 'admin'}",
+                              "{'split': 'app.r\\u0000', 'find': {}, '$db': 'admin'}"}) {
+    CAPTURE(command);
+    CHECK(cluster.run(command).view()["code"].to_int64() == 73);
+  }
 }
 
 TEST_CASE("cluster: no client tells shards of a term of elections") {
