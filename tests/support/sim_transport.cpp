@@ -516,6 +516,10 @@ Task<Result<std::unique_ptr<Transport>>> SimNetwork::connect(std::string name, s
   } else {
     co_await world_->loop.yield();
   }
+  if (world_->faults.lacks_files) {
+    co_return Error(ErrorCode::too_many_files_open,
+                    "Error connecting to " + entry->name + " :: caused by :: Too many open files");
+  }
   Duration pause = std::chrono::seconds(1);
   while (entry->vanished) {
     const TimePoint next = Clock::now() + pause;

@@ -29,6 +29,7 @@ struct FaultOptions {
   unsigned partial_write_percent = 0;    // a write takes a random part
   unsigned would_block_percent = 0;      // a write that could go on must wait
   unsigned refuse_percent = 0;           // of attempts to connect
+  bool lacks_files = false;              // this process may open no more: attempts to connect fail
   unsigned reset_permille = 0;           // of writes: the connection breaks after it
   unsigned half_close_permille = 0;      // of writes: the peer sees the end, later bytes get lost
   unsigned corrupt_permille = 0;         // of writes: a bit of it is flipped

@@ -179,6 +179,20 @@ TEST_CASE("a place in the pool is waited for beyond the connect timeout, until t
   CHECK(world.gateway->states()[0].hosts[0].known);
 }
 
+TEST_CASE("what this process lacks for a connection is not blamed on the host") {
+  Standalone world;
+  REQUIRE(world.call(ping)->ok());
+  world.server.delay = 1s;
+  world.network.set_faults({.lacks_files = true});
+  auto first = world.start(ping);
+  auto second = world.start(ping);  // would need another connection
+  world.run(3s);
+  CHECK(first->ok());
+  CHECK(second->ok());
+  CHECK(world.gateway->states()[0].hosts[0].known);
+  CHECK(world.gateway->states()[0].hosts[0].available == 1);
+}
+
 TEST_CASE("a turn to connect is waited for while others have theirs") {
   // A handshake takes 600 ms, two at a time: the last of a hundred calls has its turn after 30 s.
   FaultOptions slow;
@@ -248,6 +262,28 @@ TEST_CASE("calls that are aborted end at once, and are not sent again") {
   CHECK(world.server.commands == 1);
   world.server.delay = 0s;
   CHECK(world.call(ping)->ok());
+}
+
+TEST_CASE("calls in a pool's line are not sent after an abort") {
+  for (const char* uri : {"mongodb://a:1/", "mongodb://a:1/?replicaSet=rs0"}) {
+    CAPTURE(uri);
+    World world;
+    ScriptedServer server(world.loop, world.network, "a", 1);
+    server.members = {"a:1"};
+    server.role = Role::primary;
+    world.connect(uri, pool_of(1));
+    world.run(100ms);
+    server.delay = 1min;
+    auto first = world.start(ping);
+    auto second = world.start(ping);
+    world.run(1s);
+    world.gateway->abort_calls();
+    world.run(5s);
+    CHECK(first->code() == 6);
+    CHECK(second->code() == 6);
+    CHECK(server.commands == 1);
+    world.disconnect();
+  }
 }
 
 TEST_CASE("a long query alone is never cut") {
