@@ -166,6 +166,7 @@ Result<void> BulkParser::begin() {
 Result<void> BulkParser::finish() {
   if (const ValueView first = request_.body["stmtId"]; first.exists()) {
     if (first.type != BsonType::int32) return wrong_bulk_type("stmtId", first, "int");
+    if (auto checked = check_stmt_ids(first.as_int32(), command_.operations.size()); checked.has_error()) return checked;
     command_.first_stmt_id = first.as_int32();
   }
   const ValueView ids = request_.body["stmtIds"];
@@ -173,6 +174,7 @@ Result<void> BulkParser::finish() {
   if (!ids.is_array()) return wrong_bulk_type("stmtIds", ids, "array");
   for (const Element& id : ids.as_document()) {
     if (id.type != BsonType::int32) return wrong_bulk_type("stmtIds", id, "int");
+    if (auto checked = check_stmt_ids(id.as_int32(), 1); checked.has_error()) return checked;
     command_.stmt_ids.push_back(id.as_int32());
     if (command_.stmt_ids.size() > command_.operations.size()) break;
   }

@@ -48,8 +48,8 @@ std::optional<BsonDoc> projection_of(const SortPattern& sort, std::vector<std::s
   return std::move(out).finish();
 }
 
-BsonDoc choosing_find(const Request& request, std::string_view collection, const Statement& statement,
-                      DocView projection) {
+BsonDoc choosing_find(const Context& context, const Request& request, std::string_view collection,
+                      const Statement& statement, DocView projection) {
   BsonWriter out;
   out.append("find", collection);
   out.append("filter", statement.query);
@@ -63,8 +63,16 @@ BsonDoc choosing_find(const Request& request, std::string_view collection, const
   // Within a transaction it sees the transaction's writes. Before the first statement is sent there are none.
   const bool within = request.in_transaction && !request.start_transaction;
   append_generic_arguments(out, request,
-                           {"writeConcern", "$readPreference", "stmtId", "startTransaction",
-                            within ? "" : "txnNumber", within ? "" : "autocommit"});
+                           {"writeConcern", "$readPreference", "stmtId", "startTransaction", within ? "" : "txnNumber",
+                            within ? "" : "autocommit", within ? "" : "readConcern"});
+  // A write sees the latest documents, whatever reads see by default, and whatever the transaction will.
+  const ValueView asked = request.body["readConcern"];
+  if (!within && (context.in_cluster() || asked.exists())) {
+    out.begin_document("readConcern").append("level", "local");
+    const ValueView after = asked.is_document() ? asked.as_document()["afterClusterTime"] : ValueView();
+    if (after.exists()) out.append("afterClusterTime", after);
+    out.end();
+  }
   return std::move(out).finish();
 }
 
@@ -91,7 +99,7 @@ Task<ChoiceOutcome> choose_document(Context& context, const Request& request,
     }
     projection = std::move(plan->projection);
   }
-  const BsonDoc body = choosing_find(request, collection, statement, projection);
+  const BsonDoc body = choosing_find(context, request, collection, statement, projection);
   shard::CallOptions options = read_options(context, request);
   options.read_preference = nullptr;
   auto outcomes = co_await call_shards(context, shards, by, shard::Command::of_body(body), options);

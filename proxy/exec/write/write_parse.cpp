@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "allocator/limits.h"
 #include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/forward.h"
@@ -35,6 +37,7 @@ Result<void> parse_statement_ids(DocView body, WriteCommand& command) {
     if (!ids.is_array()) return wrong_type("stmtIds", ids, "array");
     for (const Element& id : ids.as_document()) {
       if (id.type != BsonType::int32) return wrong_type("stmtIds", id, "int");
+      if (auto checked = check_stmt_ids(id.as_int32(), 1); checked.has_error()) return checked;
       command.stmt_ids.push_back(id.as_int32());
       if (command.stmt_ids.size() > command.ops.size()) break;
     }
@@ -46,6 +49,7 @@ Result<void> parse_statement_ids(DocView body, WriteCommand& command) {
   const ValueView first = body["stmtId"];
   if (!first.exists()) return {};
   if (first.type != BsonType::int32) return wrong_type("stmtId", first, "int");
+  if (auto checked = check_stmt_ids(first.as_int32(), command.ops.size()); checked.has_error()) return checked;
   for (std::size_t i = 0; i < command.ops.size(); ++i) {
     command.stmt_ids.push_back(first.as_int32() + static_cast<std::int32_t>(i));
   }
@@ -53,6 +57,12 @@ Result<void> parse_statement_ids(DocView body, WriteCommand& command) {
 }
 
 }  // namespace
+
+Result<void> check_stmt_ids(std::int32_t first, std::size_t count) {
+  const std::int64_t last = std::int64_t{first} + static_cast<std::int64_t>(count) - 1;
+  if (first >= 0 && last <= std::numeric_limits<std::int32_t>::max()) return {};
+  return Error(ErrorCode::bad_value, "statement ids must be between 0 and 2147483647");
+}
 
 std::string_view command_name(WriteKind kind) noexcept {
   return kind == WriteKind::insert ? "insert" : kind == WriteKind::update ? "update" : "delete";

@@ -107,7 +107,9 @@ Result<WriteTarget> target_statement(const catalog::CollectionRouting& routing,
     target.check_key = true;
     target.upsert_after = statement.upsert;
     target.route = statement.multi ? Route::all_kept : Route::choose;
-    if (statement.style != UpdateStyle::replacement) return target;
+    // An upsert that names no _id gets a new one.
+    const bool makes_id = statement.upsert && routing.key.touches("_id");
+    if (statement.style != UpdateStyle::replacement || makes_id) return target;
     auto key = key_of_replacement(routing.key, statement);
     if (key.has_error()) return key.error();
     // One without the key may be meant for a document that has none, or be an error: its document tells.

@@ -957,6 +957,26 @@ TEST_CASE("the cluster's default concerns are those of commands that name none")
   }
 }
 
+TEST_CASE("the find that chooses a write's document sees the latest, whatever reads see by default") {
+  for (const std::int32_t wire_version : {8, 9, 17}) {
+    CAPTURE(wire_version);
+    FakeCluster cluster(wire_version);
+    cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+    cluster.set_concerns("{'level': 'majority'}", "{'w': 2, 'wtimeout': 5}");
+    cluster.forget_sent();
+    for (const char* command : {"{'update': 'c', 'updates': [{'q': {'v': 7}, 'u': {'$set': {'x': 1}}}], '$db': 'app'}",
+                                "{'findAndModify': 'c', 'query': {'v': 7}, 'update': {'$set': {'x': 1}}, '$db': 'app'}"}) {
+      cluster.run(command);
+      for (std::uint16_t shard = 1; shard <= 2; ++shard) {
+        const auto finds = cluster.sent_to(shard, "find");
+        REQUIRE(finds.size() == 1);
+        CHECK(to_json(finds[0].view()["readConcern"]) == to_json(doc("{'level': 'local'}").view()));
+      }
+      cluster.forget_sent();
+    }
+  }
+}
+
 TEST_CASE("default concerns that are taken back, or of wrong types, are not applied") {
   FakeCluster cluster(9);
   cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);

@@ -700,7 +700,11 @@ TEST_CASE("a replacement in a transaction is chosen within it", "[transactions]"
   };
   const std::string replace =
       "{'update': 'c', 'updates': [{'q': {'_id': 7}, 'u': {'a': 15, 'x': 1}}], 'autocommit': false";
-  CHECK(router.run(with_txn(replace + ", 'startTransaction': true", 1)).find("errmsg") == std::string::npos);
+  CHECK(router.run(with_txn(replace + ", 'startTransaction': true, 'readConcern': {'level': 'snapshot'}", 1))
+            .find("errmsg") == std::string::npos);
+  // Before the transaction begins, a find has no snapshot.
+  CHECK(router.shards.sent.front().command.view().find_path("readConcern.level").as_string() == "local");
+  CHECK(router.shards.sent.back().command.view().find_path("readConcern.level").as_string() == "snapshot");
   CHECK(router.run(with_txn(replace, 1)).find("errmsg") == std::string::npos);
   std::size_t started = 0;
   std::vector<bool> chosen_within;
