@@ -22,7 +22,8 @@ User::User(UserSpec spec)
       id(user_id(db, name)),
       privileges(resolved ? Privileges::of_resolved(resolved->privileges) : Privileges(roles)) {}
 
-UserTable::UserTable(std::vector<UserSpec> users, const std::optional<Digest>& fake_key) : fake_key_(fake_key) {
+UserTable::UserTable(std::vector<UserSpec> users, const std::optional<Digest>& fake_key, bool lacks_fed)
+    : fake_key_(fake_key), lacks_fed_(lacks_fed) {
   std::map<std::string, const UserSpec*> in_order;
   for (const UserSpec& user : users) in_order.emplace(user_id(user.db, user.name), &user);
   std::string keys;
@@ -94,37 +95,57 @@ UserTable::Ptr UserDirectory::table() const {
 namespace {
 
 // Of two users with one name the first counts.
-UserTable::Ptr table_of(std::vector<UserSpec> users, const std::optional<Digest>& fake_key) {
+UserTable::Ptr table_of(std::vector<UserSpec> users, const std::optional<Digest>& fake_key, bool lacks_fed) {
   std::set<std::string> ids;
   std::erase_if(
       users, [&](const UserSpec& user) { return !ids.insert(user_id(user.db, user.name)).second; });
-  return std::make_shared<const UserTable>(std::move(users), fake_key);
+  return std::make_shared<const UserTable>(std::move(users), fake_key, lacks_fed);
 }
 
 }  // namespace
 
 bool UserDirectory::put(std::vector<UserSpec> UserDirectory::*list, std::vector<UserSpec> users) {
+  {
+    MutexLock lock(mutex_);
+    const bool resumes = list == &UserDirectory::fed_ && fed_suspended_;
+    if (this->*list == users && !resumes) return false;
+    this->*list = std::move(users);
+    if (resumes) fed_suspended_ = false;
+  }
+  make_table();
+  return true;
+}
+
+void UserDirectory::make_table() {
   std::vector<UserSpec> all;
   std::optional<Digest> key;
-  // The table is built outside of the lock, and again if the other list changed meanwhile: otherwise an older table
-  // could replace a newer one and restore a removed user.
-  for (UserTable::Ptr table;; table = table_of(all, key)) {
+  bool lacks_fed = false;
+  // The table is built outside of the lock, and again if a list changed meanwhile: otherwise an older table could
+  // replace a newer one and restore a removed user.
+  for (UserTable::Ptr table;; table = table_of(all, key, lacks_fed)) {
     MutexLock lock(mutex_);
-    if (!table) {
-      if (this->*list == users) return false;
-      this->*list = std::move(users);
-    }
     std::vector<UserSpec> now = configured_;
-    now.insert(now.end(), fed_.begin(), fed_.end());
-    if (table && now == all && key == fake_key_) {
+    if (!fed_suspended_) now.insert(now.end(), fed_.begin(), fed_.end());
+    if (table && now == all && key == fake_key_ && lacks_fed == fed_suspended_) {
       fake_key_ = table->fake_key();
       table_.swap(table);
       generation_.fetch_add(1, std::memory_order_release);
-      return true;
+      return;
     }
     all = std::move(now);
     key = fake_key_;
+    lacks_fed = fed_suspended_;
   }
+}
+
+void UserDirectory::suspend_fed() {
+  MutexLock feeding(feeding_);
+  {
+    MutexLock lock(mutex_);
+    if (fed_suspended_) return;
+    fed_suspended_ = true;
+  }
+  make_table();
 }
 
 bool UserDirectory::configure(std::vector<UserSpec> users) {

@@ -57,7 +57,8 @@ class UserTable {
 
   // REQUIRES that no two users have the same database and name; callers check this before. `fake_key`: of the table
   // before; without one it is made from the users' keys.
-  explicit UserTable(std::vector<UserSpec> users, const std::optional<Digest>& fake_key = std::nullopt);
+  explicit UserTable(std::vector<UserSpec> users, const std::optional<Digest>& fake_key = std::nullopt,
+                     bool lacks_fed = false);
 
   // Null: there is none. A connection holds the reference while it is logged in as this user.
   std::shared_ptr<const User> find(std::string_view db, std::string_view name) const;
@@ -75,6 +76,8 @@ class UserTable {
   ToCheck credentials(Hash hash, std::string_view db, std::string_view name) const;
   // The key of fake credentials; none: no user has a password, and fake credentials are made up.
   const std::optional<Digest>& fake_key() const noexcept { return fake_key_; }
+  // Does it lack the users of a shard, which cannot be read?
+  bool lacks_fed() const noexcept { return lacks_fed_; }
 
  private:
   absl::flat_hash_map<std::string, std::shared_ptr<const User>> users_;  // by id
@@ -82,6 +85,7 @@ class UserTable {
   Digest made_up_key_;
   bool fakes_[2] = {true, true};                       // by Hash
   std::uint32_t fake_iterations_[2] = {10'000, 15'000};
+  bool lacks_fed_ = false;
 };
 
 // The table in use. Thread-safe.
@@ -100,15 +104,19 @@ class UserDirectory {
   std::optional<bool> feed(std::uint64_t read, std::vector<UserSpec> users);
   // The same of one user; null: there is none of this name.
   std::optional<bool> feed_one(std::uint64_t read, std::string_view db, std::string_view name, const UserSpec* user);
+  // Fed users cannot be read any more: the table lacks them until they are fed again.
+  void suspend_fed();
   // Changes whenever the table does: logged-in users are looked up again then.
   std::uint64_t generation() const noexcept { return generation_.load(std::memory_order_acquire); }
 
  private:
   bool put(std::vector<UserSpec> UserDirectory::* list, std::vector<UserSpec> users);
+  void make_table();
 
   mutable Mutex mutex_;
   std::vector<UserSpec> configured_ ABSL_GUARDED_BY(mutex_);
   std::vector<UserSpec> fed_ ABSL_GUARDED_BY(mutex_);
+  bool fed_suspended_ ABSL_GUARDED_BY(mutex_) = false;
   // Made from the first table with a password in it, and kept: an unknown user looks the same after changes of users,
   // as known ones do, and after a restart with the same users.
   std::optional<Digest> fake_key_ ABSL_GUARDED_BY(mutex_);

@@ -113,7 +113,27 @@ void use_login(Client& client, std::shared_ptr<const auth::User> user, std::uint
   client.presence.set_user(client.user);
   client.login.session = {};
   client.login.user = std::move(user);
+  client.login.suspended.reset();
   client.login.generation = generation;
+}
+
+void end_login(Client& client) {
+  client.limits.leave(LimitKey::user);
+  client.login.user.reset();
+  client.login.suspended.reset();
+  client.login.session = {};
+  client.user.clear();
+  client.presence.set_user({});
+}
+
+// Its user cannot be read. The connection keeps its place among those of the user.
+void suspend_login(Client& client) {
+  Login& login = client.login;
+  if (login.user) login.suspended = std::move(login.user);
+  login.user.reset();
+  login.session = {};
+  client.user.clear();
+  client.presence.set_user({});
 }
 
 Result<void> log_in(Context& context, Client& client, const Attempt& attempt) {
@@ -307,14 +327,12 @@ Answer get_nonce(Context&, Client&, const Request&) {
 }
 
 Answer log_out(Context& context, Client& client, const Request& request) {
-  client.login.conversation.reset();
-  if (client.login.user && client.login.user->db == request.db) {
-    if (context.shared.audit) context.shared.audit->logged_out(client);
-    client.limits.leave(LimitKey::user);
-    client.login.user.reset();
-    client.login.session = {};
-    client.user.clear();
-    client.presence.set_user({});
+  Login& login = client.login;
+  login.conversation.reset();
+  const auth::User* const user = (login.user ? login.user : login.suspended).get();
+  if (user != nullptr && user->db == request.db) {
+    if (login.user && context.shared.audit) context.shared.audit->logged_out(client);
+    end_login(client);
   }
   BsonWriter reply;
   co_return ok_response(std::move(reply));
@@ -375,19 +393,21 @@ bool restore_login(Context& context, Client& client, std::string_view db, std::s
 
 void refresh_login(const auth::UserDirectory& users, Client& client) {
   Login& login = client.login;
-  if (!login.user || login.generation == users.generation()) return;
-  const std::uint64_t generation = users.generation();
-  auto user = users.table()->find(login.user->db, login.user->name);
-  if (!user) {
-    log::info("connection {} from {}: the user {} is no more", client.connection_id, client.peer,
-              login.user->id);
-    client.user.clear();
-    client.presence.set_user({});
-    client.limits.leave(LimitKey::user);
-    login.session = {};
+  if ((!login.user && !login.suspended) || login.generation == users.generation()) return;
+  const std::shared_ptr<const auth::User> before = login.user ? login.user : login.suspended;
+  login.generation = users.generation();
+  const auth::UserTable::Ptr table = users.table();
+  auto user = table->find(before->db, before->name);
+  if (!user && table->lacks_fed()) {
+    suspend_login(client);
+  } else if (!user) {
+    log::info("connection {} from {}: the user {} is no more", client.connection_id, client.peer, before->id);
+    end_login(client);
+  } else if (login.user) {
+    login.user = std::move(user);
+  } else {
+    use_login(client, std::move(user), login.generation);
   }
-  login.user = std::move(user);
-  login.generation = generation;
 }
 
 bool is_sensitive(std::string_view command) noexcept {

@@ -129,9 +129,22 @@ Result<auth::UserSpec> parse_stored_user(DocView document, std::size_t& unknown_
 
 namespace {
 
-// As the shard of the users answers; its reply must be ok.
-Task<ShardOutcome> ask_for_users(Context& context, BsonDoc command) {
+const shard::ReadPreference& primary_preferred() {
+  static const shard::ReadPreference instance = [] {
+    shard::ReadPreference preference;
+    preference.mode = shard::ReadMode::primary_preferred;
+    return preference;
+  }();
+  return instance;
+}
+
+// As the shard of the users answers; its reply must be ok. Without a primary a secondary does.
+Task<ShardOutcome> ask_for_users(Context& context, BsonDoc question) {
+  BsonWriter out;
+  out.append_elements(question).begin_document("$readPreference").append("mode", "primaryPreferred").end();
+  const BsonDoc command = std::move(out).finish();
   shard::CallOptions options;
+  options.read_preference = &primary_preferred();
   options.budget = &context.shared.memory.replies;
   options.retry = shard::RetryPolicy::idempotent;
   options.deadline = Clock::now() + patience;
@@ -322,12 +335,17 @@ Task<void> UserFeed::refresh(Context* context) {
     co_return;
   }
   ++failures_;
+  // As in other routers of a cluster, its users keep the rights that they had.
+  if (context->in_cluster()) {
+    log::warning("users could not be read from the config servers ({} times now), and stay as they were: {}", failures_,
+                 read.error().message);
+    co_return;
+  }
   log::warning("users could not be read from their shard ({} times now): {}", failures_,
                read.error().message);
   if (failures_ == failures_max) {
     log::error("no user of the shard can log in until its users can be read again");
-    context->shared.users.feed({});
-    generation_.clear();
+    context->shared.users.suspend_fed();
   }
 }
 

@@ -25,6 +25,8 @@ struct Conversation {
 // Belongs to its connection's worker.
 struct Login {
   std::shared_ptr<const auth::User> user;  // null: not logged in
+  // Logged in, while users of a shard cannot be read: it is `user` again when they are. Null if `user` is not.
+  std::shared_ptr<const auth::User> suspended;
   std::uint64_t generation = 0;            // of the directory that `user` is from
   std::string certificate_subject;         // RFC 2253, of a verified certificate; empty: none
   bool from_loopback = false;

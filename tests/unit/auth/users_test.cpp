@@ -110,6 +110,28 @@ TEST_CASE("what an earlier read found does not replace what a later one has fed"
   CHECK(names() == "ann bob ");
 }
 
+TEST_CASE("users that cannot be read any more are out of the table until they are fed again", "[auth]") {
+  UserDirectory directory;
+  const UserSpec ann = user("ann"), bob = user("bob");
+  directory.configure({ann});
+  directory.feed({bob});
+  CHECK_FALSE(directory.table()->lacks_fed());
+  directory.suspend_fed();
+  const std::uint64_t generation = directory.generation();
+  directory.suspend_fed();
+  CHECK(directory.generation() == generation);
+  CHECK(directory.table()->lacks_fed());
+  CHECK(directory.table()->find("admin", "ann"));
+  CHECK_FALSE(directory.table()->find("admin", "bob"));
+  CHECK(directory.configure({}));
+  CHECK(directory.table()->lacks_fed());
+  CHECK(directory.table()->empty());
+  CHECK(directory.feed({bob}));
+  CHECK_FALSE(directory.table()->lacks_fed());
+  CHECK(directory.table()->find("admin", "bob"));
+  CHECK_FALSE(directory.feed({bob}));
+}
+
 TEST_CASE("of two changes at once none is lost", "[auth]") {
   constexpr int rounds = 400;
   const UserSpec ann{"ann", "admin", {{"read", "app"}}, {}, {}};

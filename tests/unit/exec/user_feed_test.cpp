@@ -3,6 +3,8 @@
 #include <catch2/catch.hpp>
 #include <string>
 
+#include "proxy/exec/access/authentication.h"
+#include "proxy/exec/commands/command_table.h"
 #include "tests/support/fake_gateway.h"
 
 namespace spillway::exec {
@@ -205,6 +207,139 @@ TEST_CASE("a user of a cluster that is kept to some addresses is left out") {
   CHECK(allowed("'inheritedAuthenticationRestrictions': [[], []]"));
   CHECK_FALSE(allowed("'authenticationRestrictions': [{'clientSource': ['10.0.0.1']}]"));
   CHECK_FALSE(allowed("'inheritedAuthenticationRestrictions': [[], [{'clientSource': ['10.0.0.1']}]]"));
+}
+
+
+// The first worker of a router whose shard has these users, and a client that is ann.
+struct FedRouter {
+  explicit FedRouter(bool in_cluster = false) {
+    if (in_cluster) worker.context.router = &cluster_router;
+    worker.shared.users_from = 0;
+    REQUIRE_FALSE(worker.run(read_stored_users(worker.context)).has_error());
+    feed.tick(worker.context, now);
+    log_in();
+  }
+  ~FedRouter() { worker.context.router = &worker.context.static_router; }
+
+  Result<BsonDoc> answer() const {
+    if (away) return Error(ErrorCode::failed_to_satisfy_read_preference, "no primary");
+    return test::doc("{'cursor': {'id': {'$numberLong': '0'}, 'ns': 'admin.system.users', 'firstBatch': [" + users +
+                     "]}, 'ok': 1}");
+  }
+  static std::string ann(const std::string& more = "") {
+    return "{'user': 'ann', 'db': 'admin', 'roles': [{'role': 'read', 'db': 'app'}], 'credentials': {}" + more + "}";
+  }
+  void log_in() {
+    client.login.user = worker.shared.users.table()->find("admin", "ann");
+    REQUIRE(client.login.user);
+    client.login.generation = worker.shared.users.generation();
+    client.user = client.login.user->id;
+  }
+  void refresh(int times = 1) {
+    for (; times > 0; --times) {
+      now += std::chrono::seconds(31);
+      feed.tick(worker.context, now);
+      worker.loop.poll_until_idle();
+    }
+  }
+  // As before each command.
+  bool is_logged_in() {
+    refresh_login(worker.shared.users, client);
+    CHECK(client.user == (client.login.user ? "admin.ann" : ""));
+    return client.login.user != nullptr;
+  }
+
+  std::string users = ann();
+  bool away = false;
+  test::FakeWorker worker{test::routing_of(one_shard), [this](std::uint16_t, DocView) { return answer(); }};
+  StaticRouter cluster_router{worker.shared.routing};
+  UserFeed feed;
+  TimePoint now = Clock::now();
+  Client client;
+};
+
+TEST_CASE("a cluster's users keep their rights for as long as they cannot be read") {
+  FedRouter router(true);
+  router.away = true;
+  router.refresh(30);
+  CHECK(router.is_logged_in());
+  CHECK(router.worker.shared.users.table()->size() == 1);
+  router.away = false;
+  router.users = "";
+  router.refresh();
+  CHECK_FALSE(router.is_logged_in());
+}
+
+TEST_CASE("users of a shard that cannot be read lose access, and have it again when they are read again") {
+  FedRouter router;
+  router.away = true;
+  router.refresh(9);
+  CHECK(router.is_logged_in());
+  router.refresh();
+  CHECK_FALSE(router.is_logged_in());
+  CHECK(router.worker.shared.users.table()->empty());
+  router.refresh(3);
+  CHECK_FALSE(router.is_logged_in());
+  router.away = false;
+  router.refresh();
+  CHECK(router.is_logged_in());
+  CHECK(router.client.login.user->privileges.allows(auth::Action::find, "app", "c"));
+  SECTION("but not if the shard has dropped them meanwhile") {
+    router.away = true;
+    router.refresh(10);
+    CHECK_FALSE(router.is_logged_in());
+    router.away = false;
+    router.users = "";
+    router.refresh();
+    CHECK_FALSE(router.is_logged_in());
+    router.users = FedRouter::ann();
+    router.refresh();
+    CHECK_FALSE(router.is_logged_in());
+  }
+  SECTION("nor if they have logged out") {
+    router.away = true;
+    router.refresh(10);
+    CHECK_FALSE(router.is_logged_in());
+    test::FakeRequest request("{'logout': 1, '$db': 'admin'}");
+    const auto reply = test::reply_of(router.worker.run(run_command(router.worker.context, router.client,
+                                                                    request.request)));
+    CHECK(reply.view()["ok"].truthy());
+    router.away = false;
+    router.refresh();
+    CHECK_FALSE(router.is_logged_in());
+  }
+}
+
+// Notes of which members users are asked.
+struct NotingGateway final : shard::Gateway {
+  explicit NotingGateway(shard::Gateway& to) : gateway(to) {}
+  Task<Result<shard::Reply>> call(std::uint16_t shard, shard::Command command, shard::CallOptions options) override {
+    modes.push_back(options.read_preference == nullptr ? shard::ReadMode::primary : options.read_preference->mode);
+    return gateway.call(shard, std::move(command), std::move(options));
+  }
+  const std::vector<shard::ShardState>& states() const override { return gateway.states(); }
+  Task<bool> wait_until_known(TimePoint deadline) override { return gateway.wait_until_known(deadline); }
+  void tick(TimePoint) override {}
+  Task<void> shut_down() override { co_return; }
+
+  shard::Gateway& gateway;
+  std::vector<shard::ReadMode> modes;
+};
+
+TEST_CASE("without a primary another member tells the users") {
+  ConfigServers config;
+  test::FakeWorker worker(test::routing_of(one_shard), [&](std::uint16_t, DocView command) {
+    return config.answer(command);
+  });
+  worker.shared.users_from = 0;
+  worker.shared.users_of_cluster = true;
+  NotingGateway noting(worker.gateway);
+  Context context{worker.loop, worker.pump, noting, worker.shared, 0, {}};
+  REQUIRE(!worker.run(read_stored_users(context)).has_error());
+  CHECK(noting.modes == std::vector<shard::ReadMode>(3, shard::ReadMode::primary_preferred));
+  for (const auto& [shard, command] : worker.gateway.sent) {
+    CHECK(command.view()["$readPreference"] == test::doc("{'x': {'mode': 'primaryPreferred'}}").view()["x"]);
+  }
 }
 
 }  // namespace
