@@ -2,7 +2,9 @@
 // another one.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,6 +37,8 @@ struct UserSpec {
   std::optional<ScramCredentials> sha1;
   std::optional<ScramCredentials> sha256;
   std::optional<ResolvedRoles> resolved = std::nullopt;  // none: the roles are of role_names()
+  // userId: a user that is dropped and made again has another one. None: of the configuration, or of an old server.
+  std::optional<std::array<std::uint8_t, 16>> uuid = std::nullopt;
 
   bool operator==(const UserSpec&) const = default;
   const std::optional<ScramCredentials>& credentials(Hash hash) const noexcept {

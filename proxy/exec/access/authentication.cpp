@@ -126,6 +126,11 @@ void end_login(Client& client) {
   client.presence.set_user({});
 }
 
+// Was a user dropped, and made again under its name?
+bool is_another(const auth::User& before, const auth::User& now) noexcept {
+  return before.uuid && now.uuid && *before.uuid != *now.uuid;
+}
+
 // Its user cannot be read. The connection keeps its place among those of the user.
 void suspend_login(Client& client) {
   Login& login = client.login;
@@ -398,11 +403,12 @@ void refresh_login(const auth::UserDirectory& users, Client& client) {
   login.generation = users.generation();
   const auth::UserTable::Ptr table = users.table();
   auto user = table->find(before->db, before->name);
-  if (!user && table->lacks_fed()) {
-    suspend_login(client);
-  } else if (!user) {
+  const bool is_gone = user ? is_another(*before, *user) : !table->lacks_fed();
+  if (is_gone) {
     log::info("connection {} from {}: the user {} is no more", client.connection_id, client.peer, before->id);
     end_login(client);
+  } else if (!user) {
+    suspend_login(client);
   } else if (login.user) {
     login.user = std::move(user);
   } else {

@@ -19,8 +19,8 @@ void append_authentication(BsonWriter& reply, Context& context, Client& client,
 // user.
 bool restore_login(Context& context, Client& client, std::string_view db, std::string_view name);
 
-// Looks a client's user up again if users have changed; a removed user loses access. So does one whose shard cannot be
-// read, until it is.
+// Looks a client's user up again if users have changed; a removed user loses access, also if there is another one of
+// its name now. So does one whose shard cannot be read, until it is.
 void refresh_login(const auth::UserDirectory& users, Client& client);
 
 // Commands with secret fields: not logged, not shown.

@@ -50,6 +50,16 @@ std::optional<auth::ScramCredentials> credentials_of(DocView all, auth::Hash has
                                 *server_key};
 }
 
+decltype(auth::UserSpec::uuid) uuid_of(ValueView id) {
+  constexpr std::uint8_t user_id_subtype = 4;
+  decltype(auth::UserSpec::uuid) uuid;
+  if (id.type != BsonType::binary) return uuid;
+  const auto [subtype, data] = id.as_binary();
+  if (subtype != user_id_subtype || data.size() != uuid.emplace().size()) return std::nullopt;
+  std::copy(data.begin(), data.end(), uuid->begin());
+  return uuid;
+}
+
 // Restrictions of the user, or a list of those of each role.
 bool restricts(ValueView restrictions) {
   if (!restrictions.is_array()) return false;
@@ -106,6 +116,7 @@ Result<auth::UserSpec> parse_stored_user(DocView document, std::size_t& unknown_
                                db.as_string(), name.as_string()));
   }
   auth::UserSpec user{std::string(name.as_string()), std::string(db.as_string()), {}, {}, {}};
+  user.uuid = uuid_of(document["userId"]);
   const ValueView credentials = document["credentials"];
   if (credentials.is_document()) {
     user.sha1 = credentials_of(credentials.as_document(), auth::Hash::sha1);

@@ -229,6 +229,9 @@ struct FedRouter {
   static std::string ann(const std::string& more = "") {
     return "{'user': 'ann', 'db': 'admin', 'roles': [{'role': 'read', 'db': 'app'}], 'credentials': {}" + more + "}";
   }
+  static std::string ann_with_id(const char* base64) {
+    return ann(std::string(", 'userId': {'$binary': {'base64': '") + base64 + "', 'subType': '04'}}");
+  }
   void log_in() {
     client.login.user = worker.shared.users.table()->find("admin", "ann");
     REQUIRE(client.login.user);
@@ -305,6 +308,38 @@ TEST_CASE("users of a shard that cannot be read lose access, and have it again w
                                                                     request.request)));
     CHECK(reply.view()["ok"].truthy());
     router.away = false;
+    router.refresh();
+    CHECK_FALSE(router.is_logged_in());
+  }
+}
+
+TEST_CASE("a user that was dropped and made again under its name is another one") {
+  FedRouter router;
+  router.users = FedRouter::ann_with_id("AAAAAAAAAAAAAAAAAAAAAA==");
+  router.refresh();
+  CHECK(router.is_logged_in());  // from a server that did not tell ids
+  router.log_in();
+  router.users = FedRouter::ann();
+  router.refresh();
+  CHECK(router.is_logged_in());
+  router.users = FedRouter::ann_with_id("AAAAAAAAAAAAAAAAAAAAAA==");
+  router.refresh();
+  router.log_in();
+  SECTION("while its connection is idle") {
+    router.users = FedRouter::ann_with_id("AQAAAAAAAAAAAAAAAAAAAA==");
+    router.refresh();
+    CHECK_FALSE(router.is_logged_in());
+    CHECK(router.worker.shared.users.table()->size() == 1);
+    router.users = FedRouter::ann_with_id("AAAAAAAAAAAAAAAAAAAAAA==");
+    router.refresh();
+    CHECK_FALSE(router.is_logged_in());
+  }
+  SECTION("while users could not be read") {
+    router.away = true;
+    router.refresh(10);
+    CHECK_FALSE(router.is_logged_in());
+    router.away = false;
+    router.users = FedRouter::ann_with_id("AQAAAAAAAAAAAAAAAAAAAA==");
     router.refresh();
     CHECK_FALSE(router.is_logged_in());
   }
