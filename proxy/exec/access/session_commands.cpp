@@ -4,6 +4,8 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "cursor/registry.h"
+#include "proxy/auth/impersonation.h"
+#include "proxy/auth/users.h"
 #include "proxy/base/log.h"
 #include "proxy/exec/access/authorization.h"
 #include "proxy/exec/access/transactions.h"
@@ -25,9 +27,31 @@ namespace {
 constexpr std::size_t sessions_per_command_max = 10'000;
 constexpr std::uint8_t uuid_subtype = 4;
 
-using SessionIds = absl::flat_hash_set<std::string>;
+// A session as a command names it.
+struct NamedSession {
+  std::string id;
+  std::string uid = {};  // the hash of its user's name; empty: the caller's own session
 
-// {endSessions: [{id: UUID}, …]}
+  bool operator==(const NamedSession&) const = default;
+  template <class H>
+  friend H AbslHashValue(H state, const NamedSession& session) {
+    return H::combine(std::move(state), session.id, session.uid);
+  }
+};
+using SessionIds = absl::flat_hash_set<NamedSession>;
+
+Result<std::string> parse_uid(const Request& request, DocView session) {
+  const ValueView uid = session["uid"];
+  if (!uid.exists()) return std::string();
+  if (uid.type != BsonType::binary) return wrong_type(fmt::format("{0}.{0}.uid", request.name), uid, "binData");
+  const Bytes hash = uid.as_binary().data;
+  if (hash.size() != auth::digest_bytes(auth::Hash::sha256)) {
+    return Error(ErrorCode::unsupported_format, fmt::format("Unsupported SHA256Block hash length: {}", hash.size()));
+  }
+  return std::string(auth::text_of(hash));
+}
+
+// {endSessions: [{id: UUID, uid: hash of the user's name}, …]}
 Result<SessionIds> parse_sessions(const Request& request) {
   const Element list = request.body.first();
   if (!list.is_array()) return wrong_type(fmt::format("{0}.{0}", request.name), list, "array");
@@ -39,7 +63,9 @@ Result<SessionIds> parse_sessions(const Request& request) {
       return Error(ErrorCode::type_mismatch,
                    fmt::format("BSON field '{}' must hold sessions: {{id: UUID}}", request.name));
     }
-    ids.emplace(id);
+    auto uid = parse_uid(request, item.as_document());
+    if (uid.has_error()) return uid.error();
+    ids.insert({std::string(id), *std::move(uid)});
     if (ids.size() > sessions_per_command_max) {
       return Error(ErrorCode::invalid_length, fmt::format("{} takes at most {} sessions",
                                                           request.name, sessions_per_command_max));
@@ -48,11 +74,25 @@ Result<SessionIds> parse_sessions(const Request& request) {
   return ids;
 }
 
+// Unauthorized(13) for the first session that names another user, unless this one may speak for others. Servers look at
+// no `uid` of a router's users.
+Result<void> check_uids(const Context& context, const Client& client, auth::ActionSet allowing, const SessionIds& ids) {
+  const auto may = [&](auth::ActionSet actions) { return may_on_cluster(context, client, actions); };
+  if (may(auth::Action::impersonate) || (!allowing.empty() && may(allowing))) return {};
+  const auth::User* const user = client.login.user.get();
+  const auto own = user == nullptr ? auth::session_uid({}, {}) : auth::session_uid(user->db, user->name);
+  for (const NamedSession& session : ids) {
+    if (session.uid.empty() || session.uid == auth::text_of(own.view())) continue;
+    return Error(ErrorCode::unauthorized, "Unauthorized to set user digest in LogicalSessionId");
+  }
+  return {};
+}
+
 // Unauthorized(13) for the first session that is another user's.
 Result<void> check_own(const Context& context, const Client& client, const SessionIds& ids) {
   if (!context.shared.authorization) return {};
-  for (const std::string& id : ids) {
-    if (!context.shared.session_owners.is_another_users(session_id_of(id), client.user, Clock::now())) continue;
+  for (const NamedSession& session : ids) {
+    if (!context.shared.session_owners.is_another_users(session_id_of(session.id), client.user, Clock::now())) continue;
     return Error(ErrorCode::unauthorized, "the logical session is another user's");
   }
   return {};
@@ -93,15 +133,15 @@ BsonDoc forwarded(const Request& request) {
 }
 
 // A command with sessions by their ids. Shards of a static table take all sessions for one user's, the router's own;
-// those of a cluster are told whose they are, as by its other routers.
+// those of a cluster are told whose they are, the caller's or another user's, as by its other routers.
 BsonDoc with_ids(const Context& context, const Client& client, std::string_view command, const SessionIds& ids) {
-  const auto uid = session_owner(context, client);
+  const auto own = session_owner(context, client);
   BsonWriter body;
   body.begin_array(command);
-  for (const std::string& id : ids) {
+  for (const NamedSession& session : ids) {
     body.begin_document_item();
-    body.append_binary("id", uuid_subtype, auth::bytes_of(id));
-    if (uid) body.append_binary("uid", 0, uid->view());
+    body.append_binary("id", uuid_subtype, auth::bytes_of(session.id));
+    if (own) body.append_binary("uid", 0, session.uid.empty() ? own->view() : auth::bytes_of(session.uid));
     body.end();
   }
   body.end();
@@ -134,7 +174,7 @@ Task<Result<Response>> start_session(Context& context, Client& client, const Req
   id[8] = static_cast<std::uint8_t>((id[8] & 0x3f) | 0x80);
   const catalog::ShardSet shards = replica_set_shards(context, request);
   if (context.in_cluster() && shards.size() > 0) {
-    const SessionIds ids{std::string(reinterpret_cast<const char*>(id.data()), id.size())};
+    const SessionIds ids{{std::string(reinterpret_cast<const char*>(id.data()), id.size())}};
     auto telling = tell_shards(context, catalog::ShardSet{shards.front()}, "refreshSessions",
                                with_ids(context, client, "refreshSessions", ids), request.shard_time);
     co_await telling;
@@ -155,7 +195,7 @@ Task<void> end_everything_of(Context& context, const SessionIds* sessions, bool 
   TransactionTable& transactions = *context.shared.transactions;
   std::vector<SessionId> ids;
   if (sessions != nullptr) {
-    for (const std::string& id : *sessions) ids.push_back(session_id_of(id));
+    for (const NamedSession& session : *sessions) ids.push_back(session_id_of(session.id));
   }
   end_cursors(context, sessions == nullptr ? cursors.kill_all_sessions() : cursors.kill_sessions(ids),
               CursorEnd::killed);
@@ -170,9 +210,10 @@ Task<void> end_everything_of(Context& context, const SessionIds* sessions, bool 
 Task<Result<Response>> refresh_sessions(Context& context, Client& client, const Request& request) {
   auto ids = parse_sessions(request);
   if (ids.has_error()) co_return ids.error();
+  if (auto checked = check_uids(context, client, {}, *ids); checked.has_error()) co_return checked.error();
   if (context.shared.authorization) {
-    for (const std::string& id : *ids) {
-      if (auto claimed = claim_session(context, client, id); claimed.has_error()) co_return claimed.error();
+    for (const NamedSession& session : *ids) {
+      if (auto claimed = claim_session(context, client, session.id); claimed.has_error()) co_return claimed.error();
     }
   }
   const bool named = session_owner(context, client).has_value();
@@ -197,7 +238,7 @@ Task<Result<Response>> refresh_session_caches(Context& context, Client&, const R
 SessionIds ids_of_user(const Context& context, std::string_view user) {
   SessionIds ids;
   for (const SessionId& id : context.shared.session_owners.of(user, sessions_per_command_max)) {
-    ids.emplace(reinterpret_cast<const char*>(id.data()), session_uuid_bytes);
+    ids.insert({std::string(reinterpret_cast<const char*>(id.data()), session_uuid_bytes)});
   }
   return ids;
 }
@@ -208,11 +249,14 @@ Task<Result<Response>> end_sessions(Context& context, Client& client, const Requ
   if (ids.has_error()) co_return ids.error();
   const bool authorization = context.shared.authorization;
   if (authorization && client.user.empty()) co_return ok_response();  // belongs to no user
+  const bool kills = request.name == "killSessions";
+  const auth::ActionSet allowing = kills ? auth::ActionSet(auth::Action::kill_any_session) : auth::ActionSet();
+  if (auto checked = check_uids(context, client, allowing, *ids); checked.has_error()) co_return checked.error();
   if (!may_on_cluster(context, client, auth::Action::kill_any_session)) {
     if (auto own = check_own(context, client, *ids); own.has_error()) co_return own.error();
   }
   // All: the user's own, where there are users.
-  bool all = request.name == "killSessions" && ids->empty();
+  bool all = kills && ids->empty();
   if (all && authorization) {
     all = false;
     *ids = ids_of_user(context, client.user);
@@ -220,7 +264,9 @@ Task<Result<Response>> end_sessions(Context& context, Client& client, const Requ
   auto ending = end_everything_of(context, all ? nullptr : &*ids, waits_for_shards(request));
   co_await ending;
   if (authorization) {
-    for (const std::string& id : *ids) context.shared.session_owners.release(session_id_of(id), client.user);
+    for (const NamedSession& session : *ids) {
+      context.shared.session_owners.release(session_id_of(session.id), client.user);
+    }
     client.login.session = {};
     if (ids->empty()) co_return ok_response();
   }
@@ -265,7 +311,7 @@ Result<KillPatterns> parse_patterns(const Context& context, const Request& reque
     const std::string_view id =
         lsid.is_document() ? session_uuid(lsid.as_document()) : std::string_view();
     if (id.empty()) return Error(ErrorCode::type_mismatch, "a pattern's lsid must be {id: UUID}");
-    patterns.ids.emplace(id);
+    patterns.ids.insert({std::string(id)});
   }
   return patterns;
 }

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "proxy/auth/impersonation.h"
 #include "proxy/auth/privilege.h"
 #include "proxy/exec/cluster/cluster_router.h"
 #include "proxy/exec/cluster/cluster_table.h"
@@ -1650,4 +1651,55 @@ TEST_CASE("a findAndModify in two steps names the session's owner in both") {
   REQUIRE(cluster.sent_to(2, "findAndModify").size() == 1);
   CHECK(cluster.sent_to(2, "find").front().view().find_path("lsid.uid").exists());
   CHECK(cluster.sent_to(2, "findAndModify").front().view().find_path("lsid.uid").exists());
+}
+
+namespace {
+
+std::string session_with(std::string_view uid_base64) {
+  return fmt::format("{{'id': {{'$binary': {{'base64': 'AAAAAAAAAAAAAAAAAAAAAA==', 'subType': '04'}}}}, "
+                     "'uid': {{'$binary': {{'base64': '{}', 'subType': '00'}}}}}}", uid_base64);
+}
+
+std::string session_of(std::string_view db, std::string_view name) {
+  return session_with(auth::to_base64(auth::session_uid(db, name).view()));
+}
+
+}  // namespace
+
+TEST_CASE("who may kill any session kills another user's by its uid") {
+  FakeCluster cluster;
+  cluster.set_replica_sets();
+  cluster.log_in({"root", "admin", {{"root", "admin"}}, {}, {}});
+  const std::string session = session_of("app", "ann");
+  CHECK(cluster.run(fmt::format("{{'killSessions': [{}], '$db': 'admin'}}", session)).view()["ok"].truthy());
+  for (std::uint16_t shard = 1; shard <= 2; ++shard) {
+    const auto sent = cluster.sent_to(shard, "killSessions");
+    REQUIRE(sent.size() == 1);
+    CHECK(to_json(sent.front().view()["killSessions"]) == to_json(doc("{'x': [" + session + "]}").view()["x"]));
+  }
+  // The right is killSessions' alone.
+  for (const char* const other : {"endSessions", "refreshSessions"}) {
+    CHECK(cluster.run(fmt::format("{{'{}': [{}], '$db': 'admin'}}", other, session)).view()["code"].to_int64() == 13);
+  }
+}
+
+TEST_CASE("other users name their own uid at most in a session that they end") {
+  FakeCluster cluster;
+  cluster.set_replica_sets();
+  cluster.log_in({"ann", "app", {{"readWrite", "app"}}, {}, {}});
+  for (const char* const command : {"killSessions", "endSessions", "refreshSessions"}) {
+    CAPTURE(command);
+    const auto run = [&](const std::string& session) {
+      return cluster.run(fmt::format("{{'{}': [{}], '$db': 'admin'}}", command, session));
+    };
+    cluster.forget_sent();
+    const BsonDoc refused = run(session_of("app", "bob"));
+    CHECK(refused.view()["code"].to_int64() == 13);
+    CHECK(refused.view()["errmsg"].as_string() == "Unauthorized to set user digest in LogicalSessionId");
+    CHECK(run(session_with("AAAA")).view()["code"].to_int64() == 12);
+    CHECK(run("{'id': {'$binary': {'base64': 'AAAAAAAAAAAAAAAAAAAAAA==', 'subType': '04'}}, 'uid': 1}")
+              .view()["code"].to_int64() == 14);
+    CHECK(cluster.sent_to(1, command).empty());
+    CHECK(run(session_of("app", "ann")).view()["ok"].truthy());
+  }
 }
