@@ -17,6 +17,7 @@ struct NamedAction {
 constexpr auto action_names = std::to_array<NamedAction>({  // by name
     {"addShard", add_shard}, {"advanceClusterTime", advance_cluster_time}, {"analyzeShardKey", analyze_shard_key},
     {"appendOplogNote", append_oplog_note}, {"bypassDocumentValidation", bypass_document_validation},
+    {"bypassWriteBlockingMode", bypass_write_blocking_mode},
     {"changeCustomData", change_custom_data}, {"changeOwnCustomData", change_own_custom_data},
     {"changeOwnPassword", change_own_password}, {"changePassword", change_password}, {"changeStream", change_stream},
     {"checkMetadataConsistency", check_metadata_consistency}, {"cleanupOrphaned", cleanup_orphaned},

@@ -151,7 +151,7 @@ void Privileges::add(const RoleGrant& grant) {
   if (role == "root") {
     everywhere_ |= reach_all;
     reach_of("spillway") |= reach_all;
-    cluster_ |= ActionSet{enable_profiler, view_user};
+    cluster_ |= ActionSet{enable_profiler, view_user, bypass_write_blocking_mode};
   }
 }
 

@@ -31,6 +31,8 @@ DocView body_of(const shard::Command& command) {
 
 namespace {
 
+constexpr std::int32_t wire_version_of_write_blocking = 17;  // 6.0
+
 constexpr FieldTable<4> reads({"find", "aggregate", "count", "distinct"});
 constexpr FieldTable<4> with_constants({"find", "aggregate", "update", "findAndModify"});
 constexpr FieldTable<3> transaction_ends({"commitTransaction", "abortTransaction", "coordinateCommitTransaction"});
@@ -217,6 +219,10 @@ BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, co
   const std::int32_t wire = context.gateway.capabilities(command.shard).max_wire_version;
   if (const auth::User* const user = options.user) {
     auth::append_impersonation(out, user->db, user->name, user->resolved ? user->resolved->roles : user->roles, wire);
+    // A server that is not told looks at the rights of the connection, which are the router's: every right.
+    if (wire >= wire_version_of_write_blocking) {
+      out.append("mayBypassWriteBlocking", user->privileges.on_cluster().has(auth::Action::bypass_write_blocking_mode));
+    }
   }
   // The config servers look at no versions, and their defaults are their own.
   if (command.shard == cluster::config_shard) return std::move(out).finish();

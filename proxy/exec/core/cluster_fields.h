@@ -11,7 +11,8 @@ inline constexpr std::int32_t wire_version_of_4_4 = 9, wire_version_of_5_0 = 13;
 
 // shardVersion and databaseVersion of what the command relies on, in the shard's form; readConcern where a member that
 // is not the primary may answer: without one it looks at no version, and shows documents that have moved away.
-// Also $clusterTime with every command, and $audit: the client's user.
+// Also $clusterTime with every command, and $audit: the client's user. From 6.0 on mayBypassWriteBlocking, too: whether
+// that user may write while setUserWriteBlockMode blocks users' writes.
 // To a transaction's shards what makes them take part: see transaction_table.h. Each call counts as a contact.
 // With writes, to 4.2, and to 4.4 outside transactions: that a shard must not make a collection by itself. Where the
 // client names no readConcern or writeConcern, the cluster's default ones (from 4.4 on).

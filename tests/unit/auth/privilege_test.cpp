@@ -24,6 +24,7 @@ Privileges resolved(std::initializer_list<const char*> items) {
 TEST_CASE("actions have the servers' names, and each has its bit", "[auth]") {
   CHECK(action_named("find") == Action::find);
   CHECK(action_named("killop") == Action::kill_op);
+  CHECK(action_named("bypassWriteBlockingMode") == Action::bypass_write_blocking_mode);
   CHECK(action_named("renameCollectionSameDB") == Action::rename_collection_same_db);
   CHECK(action_named("setAuthenticationRestriction") == Action::set_authentication_restriction);
   CHECK_FALSE(action_named("Find"));

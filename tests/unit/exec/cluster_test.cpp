@@ -1703,3 +1703,33 @@ TEST_CASE("other users name their own uid at most in a session that they end") {
     CHECK(run(session_of("app", "ann")).view()["ok"].truthy());
   }
 }
+
+TEST_CASE("servers from 6.0 on are told whether the client's user may write while users' writes are blocked") {
+  const std::int32_t wire = GENERATE(8, 16, 17, 21);
+  CAPTURE(wire);
+  FakeCluster cluster(wire);
+  const auto told = [&](std::string_view name, const char* command) {
+    cluster.forget_sent();
+    cluster.run(command);
+    REQUIRE(cluster.sent_to(1, name).size() == 1);
+    return to_json(cluster.sent_to(1, name).front().view()["mayBypassWriteBlocking"]);
+  };
+  const char* const insert = "{'insert': 'u', 'documents': [{'_id': 1}], '$db': 'app'}";
+  const std::string none = to_json(ValueView());
+  // With authorization off servers ask nobody for rights, and answer the question themselves.
+  CHECK(told("insert", insert) == none);
+  cluster.log_in({"ann", "app", {{"readWrite", "app"}}, {}, {}});
+  CHECK(told("insert", insert) == (wire >= 17 ? "false" : none));
+  CHECK(told("find", "{'find': 'u', '$db': 'app'}") == (wire >= 17 ? "false" : none));
+  cluster.log_in({"root", "admin", {{"root", "admin"}}, {}, {}});
+  CHECK(told("insert", insert) == (wire >= 17 ? "true" : none));
+  auth::UserSpec sync{"sync", "admin", {}, {}, {}};
+  sync.resolved.emplace();
+  for (const char* const privilege :
+       {"{'resource': {'db': 'app', 'collection': ''}, 'actions': ['insert']}",
+        "{'resource': {'cluster': true}, 'actions': ['bypassWriteBlockingMode']}"}) {
+    sync.resolved->privileges.push_back(*auth::read_privilege(doc(privilege).view()));
+  }
+  cluster.log_in(sync);
+  CHECK(told("insert", insert) == (wire >= 17 ? "true" : none));
+}
