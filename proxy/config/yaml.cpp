@@ -150,7 +150,8 @@ class Reader {
     const std::string key = text.substr(0, equals);
     if (sets_password(text)) {
       error(absl::StrCat("--set ", key),
-            "a password must not stand on the command line, where every user of the machine sees it: see security.shards.passwordFile, "
+            "a password must not stand on the command line, where every user of the machine sees it: see "
+            "security.shards.passwordFile, "
             "or write it into the file");
       return;
     }

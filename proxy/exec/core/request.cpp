@@ -35,12 +35,12 @@ enum class Argument : std::uint8_t {
 // From apiVersion on: those that a router strips. ($traceCtx: generic from MongoDB 8.3 on, and unknown to servers
 // before it.)
 constexpr auto first_stripped_field = static_cast<std::size_t>(Argument::api_version);
-constexpr FieldTable<29> request_fields(
+constexpr FieldTable<30> request_fields(
     {"$db", "lsid", "txnNumber", "autocommit", "startTransaction", "maxTimeMS", "$readPreference", "comment",
      "readConcern", "$maxTimeMs", "writeConcern", "apiVersion", "apiStrict", "apiDeprecationErrors", "help",
      "$clusterTime", "$traceCtx", "$configTime", "$topologyTime", "$configServerState", "$client", "$audit",
      "$oplogQueryData", "$replData", "tracking_info", "maxTimeMSOpOnly", "allowImplicitCollectionCreation",
-     "shardVersion", "databaseVersion"});
+     "shardVersion", "databaseVersion", "mayBypassWriteBlocking"});
 static_assert(request_fields.find("apiVersion") == first_stripped_field);
 static_assert(request_fields.find("$traceCtx") == static_cast<std::size_t>(Argument::trace_context));
 

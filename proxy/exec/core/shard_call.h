@@ -23,7 +23,8 @@ class RoutedBy {
 
   // The owners of its chunks. `database`: the shard must be the primary one of that, too, for it reads or writes other
   // collections of it; null: any.
-  static RoutedBy sharded(const catalog::CollectionRouting& routing, const catalog::Database* database = nullptr) noexcept {
+  static RoutedBy sharded(const catalog::CollectionRouting& routing,
+                          const catalog::Database* database = nullptr) noexcept {
     return {What::sharded, &routing, database};
   }
   // A collection that is not sharded, on the primary shard of its database. Null: databases do not move.

@@ -43,7 +43,8 @@ void set_remote(ClusterCursor& cursor, std::uint16_t shard, const shard::HostAdd
 }
 
 // Reads the rest of a streaming reply that cannot pass in pieces.
-Task<Result<void>> read_whole(Context& context, const Request& request, catalog::ShardIndex shard, shard::Reply& reply) {
+Task<Result<void>> read_whole(Context& context, const Request& request, catalog::ShardIndex shard,
+                              shard::Reply& reply) {
   auto whole = co_await take_buffer(context, request, context.shared.memory.replies, reply.message_bytes,
                                     "a shard's reply");
   if (whole.has_error()) co_return whole.error();

@@ -96,7 +96,8 @@ Result<void> BulkParser::add_namespace(DocView entry) {
   for (const Element& field : entry) {
     const std::size_t which = fields.find(field.name);
     if (which == fields.absent) return unknown(fmt::format("nsInfo.{}", field.name));
-    if ((seen & 1u << which) != 0) return Error(40413, fmt::format("BSON field 'nsInfo.{}' is a duplicate field", field.name));
+    if ((seen & 1u << which) != 0)
+      return Error(40413, fmt::format("BSON field 'nsInfo.{}' is a duplicate field", field.name));
     seen |= 1u << which;
   }
   const ValueView name = entry["ns"];
@@ -166,7 +167,8 @@ Result<void> BulkParser::begin() {
 Result<void> BulkParser::finish() {
   if (const ValueView first = request_.body["stmtId"]; first.exists()) {
     if (first.type != BsonType::int32) return wrong_bulk_type("stmtId", first, "int");
-    if (auto checked = check_stmt_ids(first.as_int32(), command_.operations.size()); checked.has_error()) return checked;
+    if (auto checked = check_stmt_ids(first.as_int32(), command_.operations.size()); checked.has_error())
+      return checked;
     command_.first_stmt_id = first.as_int32();
   }
   const ValueView ids = request_.body["stmtIds"];

@@ -53,6 +53,7 @@ class WriteParser {
   wire::DocSequence::Iterator in_sequence_;
   DocIterator in_array_;
 };
+
 // Of `count` statements, the first with this id. BadValue(2): one is negative, or beyond an int.
 Result<void> check_stmt_ids(std::int32_t first, std::size_t count);
 std::string_view command_name(WriteKind kind) noexcept;

@@ -97,7 +97,8 @@ struct FakeCluster {
     if (collection == "collections") {
       if (wanted != "app.r" && wanted != "app.s") return cursor_of("");
       return cursor_of(
-          "{'_id': '" + std::string(wanted) + "', 'lastmodEpoch': {'$oid': '64b0000000000000000000aa'}, 'lastmod': {'$date': "
+          "{'_id': '" + std::string(wanted) +
+          "', 'lastmodEpoch': {'$oid': '64b0000000000000000000aa'}, 'lastmod': {'$date': "
           "'1970-01-01T00:00:00Z'}, 'dropped': false, 'key': {'k': 1}, 'unique': false, 'uuid': {'$binary': {'base64': "
           "'AAAAAAAAAAAAAAAAAAAAAg==', 'subType': '04'}}}");
     }
@@ -314,11 +315,13 @@ TEST_CASE("cluster: a query is checked where no shard will do it") {
   cluster.says["find"] = "{'ok': 0.0, 'errmsg': '$jsonSchema keyword', 'code': 14}";
   const BsonDoc refused = cluster.run("{'find': 'c', 'filter': {'$jsonSchema': {'items': 1}}, '$db': 'nowhere'}");
   CHECK(refused.view()["code"].to_int64() == 14);
-  cluster.run("{'find': 'c', 'filter': {'$expr': {'$eq': ['$a', '$$x']}}, 'let': {'x': 1}, 'collation': {'locale': 'de'}, "
-              "'$readPreference': {'mode': 'nearest'}, '$db': 'nowhere'}");
+  cluster.run(
+      "{'find': 'c', 'filter': {'$expr': {'$eq': ['$a', '$$x']}}, 'let': {'x': 1}, 'collation': {'locale': 'de'}, "
+      "'$readPreference': {'mode': 'nearest'}, '$db': 'nowhere'}");
   const std::string sent = to_json(cluster.worker.gateway.sent.back().second.view());
   CHECK(cluster.run("{'count': 'c', 'writeConcern': {'w': 1}, '$db': 'nowhere'}").view()["code"].to_int64() == 72);
-  CHECK(sent.find(R"("let" : { "x" : 1 }, "collation" : { "locale" : "de" }, "$readPreference" : { "mode" : "nearest" })") !=
+  CHECK(sent.find(
+            R"("let" : { "x" : 1 }, "collation" : { "locale" : "de" }, "$readPreference" : { "mode" : "nearest" })") !=
         std::string::npos);
 }
 
@@ -402,8 +405,9 @@ TEST_CASE("cluster: of 4.2, shards that own no chunk any more hear of changed in
 
 TEST_CASE("cluster: names of databases and collections are checked before anything is looked for") {
   FakeCluster cluster(8);
-  for (const char* command : {"{'movePrimary': 'app.', 'to': 's2', '$db': 'admin'}", "{'enableSharding': 'app.', '$db': 'admin'}",
-                              "{'split': 'app.r\\u0000', 'find': {}, '$db': 'admin'}"}) {
+  for (const char* command :
+       {"{'movePrimary': 'app.', 'to': 's2', '$db': 'admin'}", "{'enableSharding': 'app.', '$db': 'admin'}",
+        "{'split': 'app.r\\u0000', 'find': {}, '$db': 'admin'}"}) {
     CAPTURE(command);
     CHECK(cluster.run(command).view()["code"].to_int64() == 73);
   }

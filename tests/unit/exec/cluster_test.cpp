@@ -965,8 +965,9 @@ TEST_CASE("the find that chooses a write's document sees the latest, whatever re
     cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
     cluster.set_concerns("{'level': 'majority'}", "{'w': 2, 'wtimeout': 5}");
     cluster.forget_sent();
-    for (const char* command : {"{'update': 'c', 'updates': [{'q': {'v': 7}, 'u': {'$set': {'x': 1}}}], '$db': 'app'}",
-                                "{'findAndModify': 'c', 'query': {'v': 7}, 'update': {'$set': {'x': 1}}, '$db': 'app'}"}) {
+    for (const char* command :
+         {"{'update': 'c', 'updates': [{'q': {'v': 7}, 'u': {'$set': {'x': 1}}}], '$db': 'app'}",
+          "{'findAndModify': 'c', 'query': {'v': 7}, 'update': {'$set': {'x': 1}}, '$db': 'app'}"}) {
       cluster.run(command);
       for (std::uint16_t shard = 1; shard <= 2; ++shard) {
         const auto finds = cluster.sent_to(shard, "find");
@@ -1721,6 +1722,9 @@ TEST_CASE("servers from 6.0 on are told whether the client's user may write whil
   cluster.log_in({"ann", "app", {{"readWrite", "app"}}, {}, {}});
   CHECK(told("insert", insert) == (wire >= 17 ? "false" : none));
   CHECK(told("find", "{'find': 'u', '$db': 'app'}") == (wire >= 17 ? "false" : none));
+  // A client does not say so itself.
+  const char* const own = "{'insert': 'u', 'documents': [{'_id': 1}], 'mayBypassWriteBlocking': true, '$db': 'app'}";
+  CHECK(told("insert", own) == (wire >= 17 ? "false" : none));
   cluster.log_in({"root", "admin", {{"root", "admin"}}, {}, {}});
   CHECK(told("insert", insert) == (wire >= 17 ? "true" : none));
   auth::UserSpec sync{"sync", "admin", {}, {}, {}};

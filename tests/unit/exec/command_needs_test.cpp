@@ -283,7 +283,8 @@ TEST_CASE("a view shows no more than its maker may see") {
 TEST_CASE("a collection that a user cannot read gets no name that the user can read") {
   using auth::Action;
   const auto privileges = auth::Privileges::of_resolved(
-      {{.db = "app", .actions = {Action::rename_collection_same_db, Action::drop_collection, Action::create_collection}},
+      {{.db = "app",
+        .actions = {Action::rename_collection_same_db, Action::drop_collection, Action::create_collection}},
        {.db = "app", .collection = "public", .actions = {Action::find}}});
   CHECK(!may(privileges, "{'renameCollection': 'app.secret', 'to': 'app.public', 'dropTarget': true, '$db': 'admin'}"));
   CHECK(may(privileges, "{'renameCollection': 'app.secret', 'to': 'app.hidden', 'dropTarget': true, '$db': 'admin'}"));

@@ -23,7 +23,9 @@ routing:
         - {min: {a: 10}, max: {a: {$maxKey: 1}}, shard: s0}
 )";
 
-Result<BsonDoc> no_shard_to_ask(std::uint16_t, DocView) { return Error(ErrorCode::internal_error, "no shard is asked"); }
+Result<BsonDoc> no_shard_to_ask(std::uint16_t, DocView) {
+  return Error(ErrorCode::internal_error, "no shard is asked");
+}
 
 struct Watched {
   test::FakeWorker worker{test::routing_of(three_chunks), no_shard_to_ask};

@@ -34,6 +34,13 @@ void check(const catalog::CollectionRouting& routing, WriteKind kind,
   }
 }
 
+TEST_CASE("a replacement upsert gets the _id that the key lacks", "[write]") {
+  const auto routing = split_at("{'a': 1, '_id': 1}", {"{'a': 10, '_id': 0}"});
+  check(routing, WriteKind::update,
+        {{"{'q': {'x': 1}, 'u': {'a': 5, 'x': 1}, 'upsert': true}", "choose 0 1 checked then upsert"},
+         {"{'q': {'x': 1}, 'u': {'a': 5, 'x': 1}}", "error 61"}});
+}
+
 TEST_CASE("deletions go where their filter points", "[write]") {
   const auto routing = split_at("{'a': 1}", {"{'a': 10}", "{'a': 20}"});
   check(routing, WriteKind::remove,

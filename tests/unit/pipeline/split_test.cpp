@@ -126,14 +126,16 @@ TEST_CASE("a field that is removed and added behind the shards' part is left to 
     return parts.has_value();
   };
   CHECK_FALSE(supported(R"([{"$group": {"_id": "$a", "t": {"$sum": 1}}}, {"$unset": "t"}, {"$set": {"t": 1}}])"));
-  CHECK_FALSE(supported(R"([{"$limit": 5}, {"$project": {"t": 0}}, {"$limit": 4}, {"$set": {"t": {"$add": [1, "$a"]}}}])"));
+  CHECK_FALSE(
+      supported(R"([{"$limit": 5}, {"$project": {"t": 0}}, {"$limit": 4}, {"$set": {"t": {"$add": [1, "$a"]}}}])"));
   CHECK_FALSE(supported(R"([{"$limit": 5}, {"$unset": ["b", "t.x"]}, {"$set": {"t.y": {"$add": [1, "$a"]}}}])"));
   // The shards do both, another field is added, or the documents are new ones.
   CHECK(supported(R"([{"$limit": 5}, {"$unset": "t"}, {"$set": {"t": 1}}])"));
   CHECK(supported(R"([{"$unset": "t"}, {"$limit": 5}, {"$set": {"t": {"$add": [1, "$a"]}}}])"));
   CHECK(supported(R"([{"$limit": 5}, {"$unset": "t"}, {"$set": {"u": {"$add": [1, "$a"]}}}])"));
   CHECK(supported(R"([{"$limit": 5}, {"$unset": "t"}, {"$project": {"a": 1}}, {"$set": {"t": {"$add": [1, "$a"]}}}])"));
-  CHECK(supported(R"([{"$limit": 5}, {"$unset": "t"}, {"$group": {"_id": "$a"}}, {"$set": {"t": {"$add": [1, "$a"]}}}])"));
+  CHECK(supported(
+      R"([{"$limit": 5}, {"$unset": "t"}, {"$group": {"_id": "$a"}}, {"$set": {"t": {"$add": [1, "$a"]}}}])"));
 }
 
 TEST_CASE("a group becomes partial groups of ordinary accumulators") {

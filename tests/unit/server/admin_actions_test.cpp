@@ -18,7 +18,9 @@ namespace {
 
 constexpr const char* one_shard = "routing: {shards: [{name: s0, uri: \"mongodb://127.0.0.1:27018/\"}]}";
 
-Result<BsonDoc> no_shard_is_asked(std::uint16_t, DocView) { return Error(ErrorCode::internal_error, "no shard is asked"); }
+Result<BsonDoc> no_shard_is_asked(std::uint16_t, DocView) {
+  return Error(ErrorCode::internal_error, "no shard is asked");
+}
 
 auth::UserSpec user_of(const std::string& name, auth::RoleGrant role, auth::Hash hash = auth::Hash::sha256) {
   auth::UserSpec spec{name, "admin", {std::move(role)}, {}, {}};
