@@ -113,7 +113,7 @@ class Applier {
         out.end();
       } else if (mode_ == Mode::exclude) {
         out.append_item(static_cast<const ValueView&>(element));
-      } else if (mode_ == Mode::add) {
+      } else if (mode_ == Mode::add || node.has_computed) {
         out.begin_document_item();
         done = fields(node, DocView(), out);
         out.end();
