@@ -11,6 +11,8 @@
 #include <cstring>
 #include <limits>
 
+#include "cursor/bson_decimal.h"
+
 namespace spillway::pipeline {
 namespace {
 
@@ -55,21 +57,21 @@ DecimalBytes double_to_decimal(double value) {
 }
 
 #ifdef SPILLWAY_DECIMAL_ARITHMETIC
-using Decimal = std::decimal::decimal128;
+using BinaryDecimal = std::decimal::decimal128;
 
-Decimal load_decimal(const DecimalBytes& bytes) noexcept {
-  Decimal value;
+BinaryDecimal load_decimal(const DecimalBytes& bytes) noexcept {
+  BinaryDecimal value;
   std::memcpy(&value, bytes.data(), bytes.size());
   return value;
 }
-DecimalBytes store_decimal(Decimal value) noexcept {
+DecimalBytes store_decimal(BinaryDecimal value) noexcept {
   DecimalBytes bytes;
   std::memcpy(bytes.data(), &value, bytes.size());
   return bytes;
 }
 DecimalBytes decimal_arithmetic(char op, const DecimalBytes& a, const DecimalBytes& b) {
-  const Decimal x = load_decimal(a);
-  const Decimal y = load_decimal(b);
+  const BinaryDecimal x = load_decimal(a);
+  const BinaryDecimal y = load_decimal(b);
   switch (op) {
     case '+':
       return store_decimal(x + y);
@@ -82,7 +84,7 @@ DecimalBytes decimal_arithmetic(char op, const DecimalBytes& a, const DecimalByt
   }
 }
 // With all digits that fit. A sum keeps its doubles apart for this: the server does not round them to 15 digits.
-DecimalBytes double_to_decimal_whole(double value) { return store_decimal(Decimal(value)); }
+DecimalBytes double_to_decimal_whole(double value) { return store_decimal(BinaryDecimal(value)); }
 #else
 // Without decimal floating point in the compiler: through double, 15 digits.
 DecimalBytes decimal_arithmetic(char op, const DecimalBytes& a, const DecimalBytes& b) {
@@ -140,15 +142,25 @@ DecimalBytes to_decimal(ValueView number) {
 }
 
 std::optional<std::int64_t> decimal_to_int64(ValueView decimal) {
-  const double value = number_as_double(decimal);
-  if (!(value > -9223372036854775809.0 && value < 9223372036854775808.0)) {
+  const Decimal whole = Decimal::decode(decimal);
+  if (whole.is_zero()) {
+    return 0;
+  }
+  if (whole.kind != Decimal::Kind::finite || whole.scale() > 19) {
     return std::nullopt;
   }
-#ifdef SPILLWAY_DECIMAL_ARITHMETIC
-  return std::decimal::decimal_to_long_long(load_decimal(to_decimal(decimal)));
-#else
-  return static_cast<std::int64_t>(value);
-#endif
+  if (whole.scale() <= 0) {
+    return 0;  // below one
+  }
+  // No more than 19 digits, so that nothing overflows here.
+  const Uint128 magnitude = whole.exponent < 0 ? whole.coefficient / power_of_ten(-whole.exponent)
+                                               : whole.coefficient * power_of_ten(whole.exponent);
+  const Uint128 magnitude_max = (Uint128{1} << 63) - (whole.negative ? 0 : 1);
+  if (magnitude > magnitude_max) {
+    return std::nullopt;
+  }
+  const auto bits = static_cast<std::uint64_t>(magnitude);
+  return static_cast<std::int64_t>(whole.negative ? ~bits + 1 : bits);
 }
 
 Value subtract_numbers(ValueView a, ValueView b) {
@@ -165,20 +177,6 @@ Value subtract_numbers(ValueView a, ValueView b) {
   return any(a, b, BsonType::int64) ? Value::of(result) : Value::integer(result);
 }
 
-Value multiply_numbers(ValueView a, ValueView b) {
-  if (any(a, b, BsonType::decimal128)) {
-    return Value::of(decimal_arithmetic('*', to_decimal(a), to_decimal(b)));
-  }
-  if (any(a, b, BsonType::double_)) {
-    return Value::of(number_as_double(a) * number_as_double(b));
-  }
-  std::int64_t result = 0;
-  if (__builtin_mul_overflow(integer_value(a), integer_value(b), &result)) {
-    return Value::of(number_as_double(a) * number_as_double(b));
-  }
-  return any(a, b, BsonType::int64) ? Value::of(result) : Value::integer(result);
-}
-
 Value divide_numbers(ValueView a, ValueView b) {
   if (any(a, b, BsonType::decimal128)) {
     return Value::of(decimal_arithmetic('/', to_decimal(a), to_decimal(b)));
@@ -191,12 +189,52 @@ Result<Value> mod_numbers(ValueView a, ValueView b) {
     return Error(ErrorCode::command_not_supported,
                  "$mod of decimal128 is not supported over several shards");
   }
-  if (any(a, b, BsonType::double_)) {
+  // Of a double on the right that is an int32 in value, servers take that integer.
+  const auto whole = whole_int64(b);
+  const bool wide = b.type == BsonType::double_ && !(whole && *whole >= INT32_MIN && *whole <= INT32_MAX);
+  if (a.type == BsonType::double_ || wide) {
     return Value::of(std::fmod(number_as_double(a), number_as_double(b)));
   }
-  const std::int64_t divisor = integer_value(b);
+  const std::int64_t divisor = *whole;
   const std::int64_t result = divisor == -1 ? 0 : integer_value(a) % divisor;
   return any(a, b, BsonType::int64) ? Value::of(result) : Value::integer(result);
+}
+
+void NumberProduct::multiply(ValueView number) noexcept {
+  if (number.type == BsonType::decimal128 && type_ != BsonType::decimal128) {
+    decimals_ = to_decimal(type_ == BsonType::double_ ? Value::of(doubles_).view() : Value::of(integers_).view());
+    type_ = BsonType::decimal128;
+  }
+  if (type_ == BsonType::decimal128) {
+    decimals_ = decimal_arithmetic('*', decimals_, to_decimal(number));
+    return;
+  }
+  doubles_ *= number_as_double(number);
+  if (number.type == BsonType::double_) {
+    type_ = BsonType::double_;
+  }
+  if (type_ == BsonType::double_) {
+    return;
+  }
+  if (number.type == BsonType::int64) {
+    type_ = BsonType::int64;
+  }
+  if (__builtin_mul_overflow(integers_, integer_value(number), &integers_)) {
+    type_ = BsonType::double_;
+  }
+}
+
+Value NumberProduct::total() const {
+  switch (type_) {
+    case BsonType::decimal128:
+      return Value::of(decimals_);
+    case BsonType::double_:
+      return Value::of(doubles_);
+    case BsonType::int64:
+      return Value::of(integers_);
+    default:
+      return Value::integer(integers_);
+  }
 }
 
 void NumberSum::add(ValueView number) noexcept {

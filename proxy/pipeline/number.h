@@ -18,7 +18,6 @@ std::int64_t integer_value(ValueView integer) noexcept;  // REQUIRES int32 or in
 std::optional<std::int64_t> whole_int64(ValueView number) noexcept;
 
 Value subtract_numbers(ValueView a, ValueView b);
-Value multiply_numbers(ValueView a, ValueView b);
 Value divide_numbers(ValueView a, ValueView b);  // REQUIRES b is not zero
 bool number_is_zero(ValueView number) noexcept;
 // The sign follows the dividend. Decimals are refused (115); REQUIRES b is not zero.
@@ -28,6 +27,20 @@ Result<Value> mod_numbers(ValueView a, ValueView b);
 DecimalBytes to_decimal(ValueView number);
 std::optional<std::int64_t> decimal_to_int64(
     ValueView decimal);  // truncated; nullopt: out of range
+
+// A product of any number of numbers, in doubles and in integers at once: its type is the widest operand's, and a double
+// once the integers do not fit.
+class NumberProduct {
+ public:
+  void multiply(ValueView number) noexcept;
+  Value total() const;
+
+ private:
+  BsonType type_ = BsonType::int32;
+  std::int64_t integers_ = 1;
+  double doubles_ = 1;
+  DecimalBytes decimals_{};
+};
 
 // A sum over any number of numbers. Integers are added exactly, doubles with compensation.
 class NumberSum {

@@ -76,7 +76,7 @@ Result<Value> subtract(Operands operands, EvalContext&) {
 }
 
 Result<Value> multiply(Operands operands, EvalContext&) {
-  Value product = Value::of(std::int32_t{1});
+  NumberProduct product;
   for (const Value& operand : operands) {
     if (operand.nullish()) {
       return Value::null();
@@ -84,9 +84,9 @@ Result<Value> multiply(Operands operands, EvalContext&) {
     if (!operand.is_number()) {
       return Error(16555, join("$multiply only supports numeric types, not ", type_name(operand)));
     }
-    product = multiply_numbers(product.view(), operand.view());
+    product.multiply(operand.view());
   }
-  return product;
+  return product.total();
 }
 
 template <auto function>

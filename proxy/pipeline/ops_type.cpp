@@ -180,6 +180,9 @@ Result<Value> to_decimal_value(Operands operands, EvalContext&) {
   if (value.type() == BsonType::boolean) {
     return Value::of(to_decimal(Value::of(std::int32_t{value.truthy()}).view()));
   }
+  if (value.type() == BsonType::date) {
+    return Value::of(to_decimal(Value::of(value.as_int64()).view()));
+  }
   return value.is_string() ? decimal_conversion() : unsupported_conversion(value, "decimal");
 }
 
@@ -191,7 +194,8 @@ Result<Value> to_date(Operands operands, EvalContext&) {
   switch (value.type()) {
     case BsonType::int64:
       return Value::date(value.as_int64());
-    case BsonType::double_: {
+    case BsonType::double_:
+    case BsonType::decimal128: {
       auto ms = to_integer(value, "date");
       return ms ? Result<Value>(Value::date(*ms)) : ms.error();
     }

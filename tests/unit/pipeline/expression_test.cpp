@@ -148,6 +148,63 @@ TEST_CASE("arithmetic widens as the server does") {
         BsonType::double_);
 }
 
+TEST_CASE("a double that is a whole number does not make a $mod of integers a double") {
+  check({{R"({"$mod": [7, 10.0]})", "{}", "7"},
+         {R"({"$mod": [-7, -1.0]})", "{}", "0"},
+         {R"({"$mod": [{"$numberLong": "9007199254740993"}, 10.0]})", "{}", R"({"$numberLong": "3"})"},
+         {R"({"$mod": [7, {"$numberLong": "10"}]})", "{}", R"({"$numberLong": "7"})"},
+         {R"({"$mod": [7.0, 10]})", "{}", "7.0"},
+         {R"({"$mod": [7, 2.5]})", "{}", "2.0"},
+         {R"({"$mod": [7, 3000000000.0]})", "{}", "7.0"},  // more than 32 bits
+         {R"({"$mod": [7, -0.0]})", "{}", "error 16610"}});
+  CHECK(type_of(R"({"$mod": [7, 10.0]})") == BsonType::int32);
+  CHECK(type_of(R"({"$mod": [{"$numberLong": "7"}, 10.0]})") == BsonType::int64);
+  CHECK(type_of(R"({"$mod": [7, 3000000000.0]})") == BsonType::double_);
+  CHECK(type_of(R"({"$mod": [7.0, 10]})") == BsonType::double_);
+}
+
+TEST_CASE("a product has the widest type of its operands, and no type of a part of it") {
+  check({{R"({"$multiply": [100000, 100000, 0]})", "{}", "0"},
+         {R"({"$multiply": [100000, 100000]})", "{}", R"({"$numberLong": "10000000000"})"},
+         {R"({"$multiply": [100000, {"$numberLong": "0"}]})", "{}", R"({"$numberLong": "0"})"},
+         {R"({"$multiply": []})", "{}", "1"},
+         // All in doubles, where the integers alone would round later: 3 * 3002399751580331 is 2^53 + 1.
+         {R"({"$multiply": [3, 3002399751580331, 0.5]})", "{}", "4503599627370496.0"},
+         {R"({"$multiply": [{"$numberLong": "3037000500"}, {"$numberLong": "3037000500"}, 0]})", "{}", "0.0"},
+         // A decimal takes the exact integer product that is there, or the doubles' one in 15 digits.
+         {R"({"$multiply": [3, {"$numberLong": "3002399751580331"}, {"$numberDecimal": "1"}]})", "{}",
+          R"({"$numberDecimal": "9007199254740993"})"},
+         {R"({"$multiply": [0.1, {"$numberDecimal": "2"}]})", "{}", R"({"$numberDecimal": "0.200000000000000"})"},
+         {R"({"$multiply": [2, "x"]})", "{}", "error 16555"},
+         {R"({"$multiply": [2, null]})", "{}", "null"}});
+  CHECK(type_of(R"({"$multiply": [100000, 100000, 0]})") == BsonType::int32);
+  CHECK(type_of(R"({"$multiply": [100000, 100000]})") == BsonType::int64);
+  CHECK(type_of(R"({"$multiply": [{"$numberLong": "3037000500"}, {"$numberLong": "3037000500"}, 0]})") ==
+        BsonType::double_);
+}
+
+TEST_CASE("decimals and dates are converted to one another, over the whole range of a long") {
+  check({{R"({"$toDate": {"$numberDecimal": "1000.9"}})", "{}", R"({"$date": 1000})"},
+         {R"({"$toDate": {"$numberDecimal": "1E30"}})", "{}", "error 241"},
+         {R"({"$toDecimal": {"$date": 1000}})", "{}", R"({"$numberDecimal": "1000"})"},
+         {R"({"$toLong": {"$numberDecimal": "9223372036854775296"}})", "{}",
+          R"({"$numberLong": "9223372036854775296"})"},
+         {R"({"$toLong": {"$numberDecimal": "9223372036854775807.9"}})", "{}",
+          R"({"$numberLong": "9223372036854775807"})"},
+         {R"({"$toLong": {"$numberDecimal": "9223372036854775808"}})", "{}", "error 241"},
+         {R"({"$toLong": {"$numberDecimal": "-9223372036854775808.9"}})", "{}",
+          R"({"$numberLong": "-9223372036854775808"})"},
+         {R"({"$toLong": {"$numberDecimal": "-9223372036854775809"}})", "{}", "error 241"},
+         {R"({"$toLong": {"$numberDecimal": "1.5E3"}})", "{}", R"({"$numberLong": "1500"})"},
+         {R"({"$toLong": {"$numberDecimal": "-0.99"}})", "{}", R"({"$numberLong": "0"})"},
+         {R"({"$toLong": {"$numberDecimal": "0E6000"}})", "{}", R"({"$numberLong": "0"})"},
+         {R"({"$toLong": {"$numberDecimal": "1E-6000"}})", "{}", R"({"$numberLong": "0"})"},
+         {R"({"$toLong": {"$numberDecimal": "1E6000"}})", "{}", "error 241"},
+         {R"({"$toLong": {"$numberDecimal": "NaN"}})", "{}", "error 241"},
+         {R"({"$toLong": {"$numberDecimal": "-Infinity"}})", "{}", "error 241"},
+         {R"({"$toInt": {"$numberDecimal": "2147483647.5"}})", "{}", "2147483647"}});
+}
+
 TEST_CASE("decimals are added, subtracted, multiplied and divided exactly") {
   check({{R"({"$add": [{"$numberDecimal": "0.1"}, {"$numberDecimal": "0.2"}]})", "{}",
           R"({"$numberDecimal": "0.3"})"},
