@@ -218,12 +218,13 @@ std::optional<SpillFetched> SpillStore::fetch(SpillTicket& ticket, MemoryBudget&
       return take_whole(item);
     }
     if (stopping_) return SpillFetched{SpillError::stopped, {}, 0, 0};
-    if (item.state == SpillItemState::working) {
+    if (item.state == SpillItemState::working && !item.taker) {
       item.taker = std::move(done);
       item.interrupted = true;
       return std::nullopt;
     }
-    assert(item.state == SpillItemState::stored);
+    // On its way to a holder that stopped waiting: a second fetch would give the same piece twice.
+    if (item.state != SpillItemState::stored) return SpillFetched{SpillError::io, {}, 0, 0};
     piece_bytes = item.pieces.front().raw_bytes;
   }
   // Only this ticket's holder changes `stored`: the lock is not needed to take memory.

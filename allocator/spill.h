@@ -129,8 +129,8 @@ class SpillStore {
 
   // Any thread. The next piece, its room reserved of `budget` first. Set: here it is. nullopt:
   // `done` is called with it on the store's thread, exactly once, later; until then the ticket may
-  // only be dropped (`done` gets `stopped`). REQUIRES !ticket.empty(), and no fetch of it under
-  // way.
+  // only be dropped (`done` gets `stopped`). `io` for a ticket whose piece is still on its way to an earlier fetch.
+  // REQUIRES !ticket.empty().
   std::optional<SpillFetched> fetch(SpillTicket& ticket, MemoryBudget& budget, SpillDone done);
 
   // Does one pending piece of work; false: there was none. REQUIRES Drive::manual.

@@ -235,6 +235,31 @@ TEST_CASE("without room in the budget a getMore waits, then says so") {
   }
 }
 
+TEST_CASE("a refusal of memory does not hide that another piece of the cursor is lost") {
+  FakeDisk disk;
+  SimWorld world(parking_world(&disk));
+  store_documents(world, 30, 40'000);
+  auto client = world.client();
+  const std::int64_t id = cursor_id(call(world, *client, sorted_find));
+  CHECK(is_ok(call(world, *client, get_more(id, 1))));  // both shards' documents wait now
+  world.run_for(seconds(12));
+  REQUIRE(world.shared().spill->stats().disk_bytes > 0);
+  // One shard's piece finds room, and its read hangs; the other's finds none, though little memory is used at first.
+  MemoryBudget& cursors = world.shared().memory.cursors;
+  cursors.set_limit(cursors.usage().used_bytes + 60'000);  // a piece is a document
+  world.set_disk_stuck(true);
+  const BsonDoc reply = call(world, *client, get_more(id, 3));
+  INFO(to_json(reply).substr(0, 300));
+  CHECK(code_of(reply) == 96);
+  CHECK(world.shared().spill->stats().fetches > 2);
+  CHECK(code_of(call(world, *client, get_more(id, 3))) == 43);
+  world.set_disk_stuck(false);
+  cursors.set_limit(0);
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
 TEST_CASE("cursors with random pauses over a disk that comes and goes return every document once") {
   for (unsigned seed = 1; seed <= 12; ++seed) {
     CAPTURE(seed);

@@ -111,17 +111,33 @@ Result<void> take_reply(ClusterCursor& cursor, RemoteCursor& remote, shard::Repl
 
 namespace {
 
-Task<void> unpark_into(Context* context, RemoteCursor* remote, shard::Interrupt* interrupt,
-                       std::optional<Error>* failed) {
+// What failed of a cursor's remotes. A refusal of memory leaves the documents where they are, so that the client may try
+// again: it must not hide an error after which the cursor cannot go on.
+class Failures {
+ public:
+  explicit Failures(ClusterCursor& cursor) : cursor_(cursor) {}
+  void add(const Error& error) {
+    const bool refused = error.is(ErrorCode::ingress_request_rate_limit_exceeded);
+    if (!refused) cursor_.broken = true;
+    if (!error_ || !refused) error_ = error;
+  }
+  const std::optional<Error>& error() const noexcept { return error_; }
+
+ private:
+  ClusterCursor& cursor_;
+  std::optional<Error> error_;
+};
+
+Task<void> unpark_into(Context* context, RemoteCursor* remote, shard::Interrupt* interrupt, Failures* failures) {
   auto unparked = co_await unpark(*context, *remote, interrupt);
-  if (unparked.has_error()) *failed = unparked.error();
+  if (unparked.has_error()) failures->add(unparked.error());
 }
 
 }  // namespace
 
 Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, FetchOptions how) {
+  Failures failures(cursor);
   TaskGroup unparking;
-  std::optional<Error> failed;
   RecycledVector<BsonDoc> bodies;
   RecycledVector<ShardCommand> commands;
   RecycledVector<std::size_t> remotes;
@@ -139,7 +155,7 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, FetchOpti
     if (one_at_a_time && asked) break;
     if (remote.must_unpark() && !how.ahead) {
       asked = true;
-      unparking.start(unpark_into(&context, &remote, how.interrupt, &failed));
+      unparking.start(unpark_into(&context, &remote, how.interrupt, &failures));
       continue;
     }
     if (remote.id == 0 || !remote.parked.empty()) continue;
@@ -180,7 +196,7 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, FetchOpti
     RemoteCursor& remote = cursor.remotes[remotes[i]];
     if (outcomes[i].ok()) {
       auto taken = take_reply(cursor, remote, std::move(outcomes[i].reply));
-      if (taken.has_error()) failed = taken.error();
+      if (taken.has_error()) failures.add(taken.error());
       continue;
     }
     if (outcomes[i].error->is(ErrorCode::cursor_not_found)) remote.id = 0;
@@ -191,10 +207,10 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, FetchOpti
       cursor.partial = true;
       continue;
     }
-    cursor.broken = true;
-    failed = *outcomes[i].error;
+    cursor.broken = true;  // whatever it is: the batch is lost
+    failures.add(*outcomes[i].error);
   }
-  if (failed) co_return *failed;
+  if (failures.error()) co_return *failures.error();
   co_return Result<void>();
 }
 

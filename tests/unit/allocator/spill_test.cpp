@@ -2,6 +2,7 @@
 #include "allocator/spill.h"
 
 #include <catch2/catch.hpp>
+#include <future>
 
 #include "tests/unit/allocator/spill_support.h"
 #include "tests/support/units.h"
@@ -303,6 +304,48 @@ TEST_CASE("read_errors_are_told_and_lose_nothing_that_the_disk_gives_later", "[s
   world.disk.read_error = 0;
   CHECK(world.fetch_all(ticket) == bytes);
   world.check_nothing_is_left();
+}
+
+TEST_CASE("a_piece_that_is_being_read_is_not_read_twice", "[spill]") {
+  World world;
+  const ByteVector bytes = text_bytes(100'000, 5);
+  {
+    SpillTicket ticket = world.park(bytes);
+    world.run();
+    int answers = 0;
+    // The holder has stopped waiting for the first answer.
+    CHECK_FALSE(world.store.fetch(ticket, world.raw, [&](SpillFetched) { ++answers; }));
+    const std::uint64_t used = world.raw.usage().used_bytes;
+    const auto again = world.store.fetch(ticket, world.raw, [&](SpillFetched) { ++answers; });
+    REQUIRE(again);
+    CHECK(again->error == SpillError::io);
+    CHECK(world.raw.usage().used_bytes == used);
+    world.run();
+    CHECK(answers == 1);
+  }
+  world.check_nothing_is_left();
+}
+
+TEST_CASE("bytes_that_are_being_stored_are_promised_to_one_fetch", "[spill]") {
+  FakeDisk disk;
+  MemoryBudget raw("raw", 0), spill("spill", 0);
+  SpillStore store({.limit_bytes = 64 * mib}, spill, std::make_unique<FakeFile>(disk));
+  {
+    disk.set_stuck(true);
+    const ByteVector bytes = text_bytes(100'000, 6);
+    Buffer buffer = buffer_of(raw, bytes);
+    auto ticket = store.park(buffer, 0, bytes.size(), nullptr, 0);
+    REQUIRE(ticket);
+    disk.wait_until_stuck();
+    std::promise<SpillError> answer;
+    CHECK_FALSE(store.fetch(*ticket, raw, [&](SpillFetched fetched) { answer.set_value(fetched.error); }));
+    const auto again = store.fetch(*ticket, raw, [](SpillFetched) {});
+    REQUIRE(again);
+    CHECK(again->error == SpillError::io);
+    disk.set_stuck(false);
+    CHECK(answer.get_future().get() == SpillError::none);
+  }
+  store.stop();
 }
 
 TEST_CASE("a_file_that_lost_its_end_is_an_error", "[spill]") {
