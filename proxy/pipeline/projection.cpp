@@ -1,5 +1,7 @@
 #include "proxy/pipeline/projection.h"
 
+#include "allocator/limits.h"
+
 namespace spillway::pipeline {
 namespace {
 
@@ -13,6 +15,9 @@ class Applier {
 
   // Writes the fields of `doc` after `node` into the open document.
   Result<void> fields(const ProjectionNode& node, DocView doc, BsonWriter& out) {
+    if (out.depth() >= limits::bson_depth_max) {
+      return too_deep_error();
+    }
     std::vector<bool> seen(node.children.size());
     for (const Element& element : doc) {
       std::size_t index = 0;
@@ -101,6 +106,9 @@ class Applier {
 
   // The elements of an array, each projected; the array is open.
   Result<void> items(const ProjectionNode& node, DocView array, BsonWriter& out) {
+    if (out.depth() >= limits::bson_depth_max) {
+      return too_deep_error();
+    }
     for (const Element& element : array) {
       Result<void> done;
       if (element.is_document()) {

@@ -56,6 +56,7 @@ class Projection {
 
   Mode mode() const noexcept { return mode_; }
   const ProjectionNode& root() const noexcept { return root_; }
+  bool computes() const noexcept { return root_.has_computed; }
   // `meter` pays for what expressions build, during the call.
   Result<BsonDoc> apply(DocView doc, Meter& meter) const;
 

@@ -19,6 +19,11 @@ class Sink {
  public:
   virtual ~Sink() = default;
   virtual Result<void> push(DocView doc) = 0;
+  // A document that the stage has put together: Overflow (15) if it is too deep. The next stages may recurse.
+  Result<void> push_built(DocView doc) {
+    auto checked = check_depth(doc);
+    return checked ? push(doc) : checked;
+  }
 };
 
 // One running stage. push() feeds it; after the last document emit() drains it until it returns false. One push or

@@ -72,7 +72,7 @@ class GroupStage final : public Stage {
       out.append(spec_.fields[i].name, value->view());
     }
     const BsonDoc doc = std::move(out).finish();
-    if (auto pushed = next.push(doc); !pushed) {
+    if (auto pushed = next.push_built(doc); !pushed) {
       return pushed.error();
     }
     return true;

@@ -36,7 +36,7 @@ class ProjectStage final : public Stage {
     if (!projected) {
       return projected.error();
     }
-    return next.push(projected->view());
+    return projection_.computes() ? next.push_built(projected->view()) : next.push(projected->view());
   }
 
  private:
@@ -60,7 +60,7 @@ class ReplaceRootStage final : public Stage {
                                "resulting value was of type: '",
                                type_name(*root), "'"));
     }
-    return next.push(root->as_document());
+    return next.push_built(root->as_document());
   }
 
  private:

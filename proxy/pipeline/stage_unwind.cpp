@@ -116,7 +116,7 @@ class UnwindStage final : public Stage {
                  index.view(), indexed);
       out = std::move(indexed).finish();
     }
-    return next.push(out);
+    return spec_.index_path.empty() ? next.push(out) : next.push_built(out);
   }
 
   UnwindSpec spec_;

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cstring>
 
+#include "allocator/limits.h"
 #include "cursor/bson_order.h"
 #include "proxy/pipeline/text.h"
 
@@ -112,6 +113,20 @@ Error too_large_error() {
   return {
       ErrorCode::bson_object_too_large,
       join("a document built by the pipeline exceeds the limit of ", value_bytes_max, " bytes")};
+}
+
+Error too_deep_error() {
+  return {ErrorCode::overflow, join("a document built by the pipeline exceeds the limit of ", limits::bson_depth_max,
+                                    " levels of nesting")};
+}
+
+Result<void> check_depth(DocView built) {
+  // A type, an empty name, a length and an end: most documents are too small to be deep.
+  constexpr std::size_t level_bytes_min = 7;
+  if (built.size() <= limits::bson_depth_max * level_bytes_min || built.validate()) {
+    return {};
+  }
+  return too_deep_error();
 }
 
 void ArrayBuilder::add(ValueView value) {

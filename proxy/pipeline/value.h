@@ -112,5 +112,8 @@ class DocumentBuilder {
 
 Result<Value> metered_string(std::string_view text, Meter& meter);
 Error too_large_error();
+Error too_deep_error();  // Overflow (15)
+// Overflow for a document that is nested deeper than a client or a shard may send one. REQUIRES a well-formed one.
+Result<void> check_depth(DocView built);
 
 }  // namespace spillway::pipeline

@@ -1,3 +1,4 @@
+#include "allocator/limits.h"
 #include "pipeline_support.h"
 
 namespace spillway::pipeline::test {
@@ -85,6 +86,42 @@ TEST_CASE("the root can be replaced") {
   CHECK(error_of(R"({"$replaceRoot": {"newRoot": "$a"}})", R"({"a": 1})") == 40228);
   CHECK(error_of(R"({"$replaceRoot": {}})") == 40231);
   CHECK(error_of(R"({"$replaceRoot": {"newRoot": "$a", "x": 1}})") == 40415);
+}
+
+// {"a": [[…[1]…]]}, so many levels deep; the document itself is one.
+BsonDoc nested(int levels) {
+  BsonWriter writer;
+  writer.begin_array("a");
+  for (int i = 2; i < levels; ++i) writer.begin_array_item();
+  writer.append_item(1);
+  for (int i = 1; i < levels; ++i) writer.end();
+  return std::move(writer).finish();
+}
+
+TEST_CASE("what a stage builds is no deeper than a document of a client may be") {
+  constexpr int overflow = 15;
+  const std::string deeper = R"({"$project": {"a": {"$reduce": {"input": {"$range": [0, 4900]},
+                                                              "initialValue": "$a", "in": ["$$value"]}}}})";
+  std::string often;
+  for (int i = 0; i < 12; ++i) often += deeper + ", ";
+  CHECK(error_of((often + R"({"$project": {"a.b": 1}})").c_str()) == overflow);
+  CHECK(error_of(deeper.c_str()) == overflow);
+  const auto at_limit = [](std::string_view stage) {
+    INFO(stage);
+    return run_error({nested(limits::bson_depth_max)}, "[" + std::string(stage) + "]");
+  };
+  CHECK(at_limit(R"({"$project": {"b": "$a"}})") == 0);
+  CHECK(at_limit(R"({"$project": {"a.b": 1}})") == 0);
+  CHECK(at_limit(R"({"$addFields": {"a.b": 1}})") == overflow);
+  for (const char* stage :
+       {R"({"$project": {"b": ["$a"]}})", R"({"$addFields": {"b.c": "$a"}})", R"({"$replaceWith": {"b": ["$a"]}})",
+        R"({"$group": {"_id": {"x": "$a"}}}, {"$match": {}})", R"({"$group": {"_id": 1, "all": {"$push": "$a"}}})"}) {
+    CHECK(at_limit(stage) == overflow);
+  }
+  // Within an expression it may be deeper, as on a server.
+  const std::string there_and_back = R"({"$project": {"n": {"$size": {"$reduce": {
+      "input": {"$range": [0, 1000]}, "initialValue": [], "in": ["$$value"]}}}}})";
+  project(there_and_back.c_str(), R"({})", R"({"n": 1})");
 }
 
 TEST_CASE("specifications that contradict themselves are refused") {
