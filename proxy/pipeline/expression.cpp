@@ -39,6 +39,9 @@ class Path final : public Expression {
  public:
   Path(int slot, std::vector<std::string> parts) : slot_(slot), parts_(std::move(parts)) {}
   Result<Value> evaluate(EvalContext& context) const override {
+    if (!context.meter.spend(1)) {
+      return too_many_steps_error();
+    }
     const std::string* begin = parts_.data();
     const std::string* end = begin + parts_.size();
     if (slot_ >= 0) {
@@ -59,6 +62,9 @@ class ConstantPath final : public Expression {
   ConstantPath(Value from, std::vector<std::string> parts)
       : from_(std::move(from)), parts_(std::move(parts)) {}
   Result<Value> evaluate(EvalContext& context) const override {
+    if (!context.meter.spend(1)) {
+      return too_many_steps_error();
+    }
     return follow_path(from_, parts_.data(), parts_.data() + parts_.size(), context.meter);
   }
 
@@ -71,6 +77,9 @@ class ArrayExpression final : public Expression {
  public:
   explicit ArrayExpression(std::vector<ExpressionPtr> items) : items_(std::move(items)) {}
   Result<Value> evaluate(EvalContext& context) const override {
+    if (!context.meter.spend(1 + items_.size())) {
+      return too_many_steps_error();
+    }
     ArrayBuilder array;
     for (const ExpressionPtr& item : items_) {
       auto value = item->evaluate(context);
@@ -91,6 +100,9 @@ class ObjectExpression final : public Expression {
   using Fields = std::vector<std::pair<std::string, ExpressionPtr>>;
   explicit ObjectExpression(Fields fields) : fields_(std::move(fields)) {}
   Result<Value> evaluate(EvalContext& context) const override {
+    if (!context.meter.spend(1 + fields_.size())) {
+      return too_many_steps_error();
+    }
     DocumentBuilder doc;
     for (const auto& [name, expression] : fields_) {
       auto value = expression->evaluate(context);
@@ -114,13 +126,21 @@ class Operator final : public Expression {
     std::vector<Value> values;
     values.reserve(operands_.size());
     bool any_null = false;
+    std::uint64_t steps = 1 + operands_.size();
     for (const ExpressionPtr& operand : operands_) {
       auto value = operand->evaluate(context);
       if (!value) {
         return value;
       }
       any_null = any_null || value->nullish();
+      if ((spec_.traits & own_steps) == 0) {
+        const std::uint64_t bytes = value->view().bytes.size();
+        steps += value->is_array() || value->is_document() ? bytes / 16 : steps_of_bytes(bytes);
+      }
       values.push_back(std::move(*value));
+    }
+    if (!context.meter.spend(steps)) {
+      return too_many_steps_error();
     }
     const bool is_null = any_null && (spec_.traits & null_of_null) != 0;
     return is_null ? Value::null() : spec_.evaluate(values, context);

@@ -100,6 +100,9 @@ Result<std::vector<std::string>> split_field_path(std::string_view dotted);
 Result<Value> follow_path(const Value& from, const std::string* at, const std::string* end,
                           Meter& meter);
 
+// doc.find(name), with the elements that it passed over.
+Element find_field(DocView doc, std::string_view name, std::uint64_t& passed) noexcept;
+
 Error unsupported_error(std::string_view kind, std::string_view name);
 
 }  // namespace spillway::pipeline

@@ -22,6 +22,9 @@ class Let final : public Expression {
   Let(Bindings bindings, ExpressionPtr body)
       : bindings_(std::move(bindings)), body_(std::move(body)) {}
   Result<Value> evaluate(EvalContext& context) const override {
+    if (!context.meter.spend(1 + bindings_.size())) {
+      return too_many_steps_error();
+    }
     for (const auto& [slot, expression] : bindings_) {
       auto value = expression->evaluate(context);
       if (!value) {
@@ -93,6 +96,9 @@ class Loop final : public Expression {
   Result<Value> gather(const Value& input, EvalContext& context) const {
     ArrayBuilder out;
     for (const Element& element : input.as_document()) {
+      if (!context.meter.spend(1)) {
+        return too_many_steps_error();
+      }
       set_slot(context, slot_, input.part(element));
       auto value = body_->evaluate(context);
       if (!value) {
@@ -115,6 +121,9 @@ class Loop final : public Expression {
       return total;
     }
     for (const Element& element : input.as_document()) {
+      if (!context.meter.spend(1)) {
+        return too_many_steps_error();
+      }
       set_slot(context, slot_, input.part(element));    // $$this
       set_slot(context, slot_ + 1, std::move(*total));  // $$value
       total = body_->evaluate(context);

@@ -17,6 +17,9 @@ class Logic final : public Expression {
   Logic(bool stop_at, OperandList list) : stop_at_(stop_at), list_(std::move(list)) {}
   Result<Value> evaluate(EvalContext& context) const override {
     for (const ExpressionPtr& operand : list_) {
+      if (!context.meter.spend(1)) {
+        return too_many_steps_error();
+      }
       auto value = operand->evaluate(context);
       if (!value) {
         return value;
@@ -57,6 +60,9 @@ class Branches final : public Expression {
       : branches_(std::move(branches)), otherwise_(std::move(otherwise)) {}
   Result<Value> evaluate(EvalContext& context) const override {
     for (const auto& [condition, value] : branches_) {
+      if (!context.meter.spend(1)) {
+        return too_many_steps_error();
+      }
       auto holds = condition->evaluate(context);
       if (!holds) {
         return holds;
@@ -193,6 +199,9 @@ class IfNull final : public Expression {
   explicit IfNull(OperandList list) : list_(std::move(list)) {}
   Result<Value> evaluate(EvalContext& context) const override {
     for (std::size_t i = 0;; ++i) {
+      if (!context.meter.spend(1)) {
+        return too_many_steps_error();
+      }
       auto value = list_[i]->evaluate(context);
       if (!value || !value->nullish() || i + 1 == list_.size()) {
         return value;

@@ -30,10 +30,16 @@ Result<bool> array_matches(const MatchNode& node, ValueView value, Meter& meter)
     return false;
   }
   const DocView array = value.as_document();
+  if (!meter.spend(1)) {
+    return too_many_steps_error();
+  }
   if (node.kind == Kind::size) {
     return static_cast<std::int64_t>(array.count()) == node.remainder;
   }
   for (const Element& element : array) {
+    if (!meter.spend(1)) {
+      return too_many_steps_error();
+    }
     Result<bool> matched = false;
     if (node.kind == Kind::elem_match_value) {
       matched = element_matches(*node.children.front(), element, meter);
@@ -49,20 +55,24 @@ Result<bool> array_matches(const MatchNode& node, ValueView value, Meter& meter)
 
 Result<bool> path_matches(const MatchNode& node, DocView doc, Meter& meter) {
   std::optional<Error> error;
+  std::uint64_t passed = 0;
   const std::vector<std::string>& path = *node.path;
   const bool found = visit_path(doc, path.data(), path.data() + path.size(),
                                 !node.looks_at_arrays(), [&](ValueView value) {
                                   auto matched = node.looks_at_arrays()
                                                      ? array_matches(node, value, meter)
-                                                     : leaf_matches(node, value);
+                                                     : leaf_matches(node, value, meter);
                                   if (!matched) {
                                     error = matched.error();
                                     return true;
                                   }
                                   return *matched;
-                                });
+                                }, passed);
   if (error) {
     return *error;
+  }
+  if (!meter.spend(1 + steps_of_elements(passed))) {
+    return too_many_steps_error();
   }
   return found;
 }
@@ -81,7 +91,7 @@ Result<bool> element_matches(const MatchNode& node, ValueView element, Meter& me
       return false;
     default:
       return node.looks_at_arrays() ? array_matches(node, element, meter)
-                                    : leaf_matches(node, element);
+                                    : leaf_matches(node, element, meter);
   }
 }
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -24,9 +25,10 @@ bool visit_leaf(ValueView value, bool expand, ValueVisitor visit) {
 // The path goes on inside an array: through its documents, and, when the next name is a number,
 // through the element at that index.
 bool visit_array(DocView array, const std::string* at, const std::string* end, bool expand,
-                 ValueVisitor visit) {
+                 ValueVisitor visit, std::uint64_t& passed) {
   for (const Element& element : array) {
-    if (element.is_document() && visit_path(element.as_document(), at, end, expand, visit)) {
+    ++passed;
+    if (element.is_document() && visit_path(element.as_document(), at, end, expand, visit, passed)) {
       return true;
     }
     if (element.name != *at) {
@@ -36,9 +38,9 @@ bool visit_array(DocView array, const std::string* at, const std::string* end, b
     if (at + 1 == end) {
       found = visit_leaf(element, expand, visit);
     } else if (element.is_document()) {
-      found = visit_path(element.as_document(), at + 1, end, expand, visit);
+      found = visit_path(element.as_document(), at + 1, end, expand, visit, passed);
     } else if (element.is_array()) {
-      found = visit_array(element.as_document(), at + 1, end, expand, visit);
+      found = visit_array(element.as_document(), at + 1, end, expand, visit, passed);
     }
     if (found) {
       return true;
@@ -92,9 +94,9 @@ bool equals(ValueView value, ValueView operand) noexcept {
   return value.exists() && compare_values(value, operand) == 0;
 }
 
-Result<bool> regex_matches(const Regex& regex, ValueView value) {
+Result<bool> regex_matches(const Regex& regex, ValueView value, Meter& meter) {
   if (value.is_string() || value.type == BsonType::symbol) {
-    return regex.matches(value.as_string());
+    return regex.matches(value.as_string(), meter);
   }
   if (value.type != BsonType::regex) {
     return false;
@@ -108,14 +110,14 @@ Result<bool> regex_matches(const Regex& regex, ValueView value) {
   return regex.same_as(both.substr(0, end), both.substr(end + 1, both.size() - end - 2));
 }
 
-Result<bool> in_matches(const MatchNode& node, ValueView value) {
+Result<bool> in_matches(const MatchNode& node, ValueView value, Meter& meter) {
   std::string key;
   append_order_key(key, nullish(value) ? ValueView{BsonType::null, {}} : value);
   if (node.keys.contains(key)) {
     return true;
   }
   for (const Regex& regex : node.regexes) {
-    auto matched = regex_matches(regex, value);
+    auto matched = regex_matches(regex, value, meter);
     if (!matched || *matched) {
       return matched;
     }
@@ -143,21 +145,27 @@ bool mod_matches(const MatchNode& node, ValueView value) noexcept {
 }  // namespace
 
 bool visit_path(DocView doc, const std::string* at, const std::string* end, bool expand,
-                ValueVisitor visit) {
-  const Element element = doc.find(*at);
+                ValueVisitor visit, std::uint64_t& passed) {
+  const Element element = find_field(doc, *at, passed);
   if (at + 1 == end) {
     return visit_leaf(element, expand, visit);
   }
   if (element.is_document()) {
-    return visit_path(element.as_document(), at + 1, end, expand, visit);
+    return visit_path(element.as_document(), at + 1, end, expand, visit, passed);
   }
   if (element.is_array()) {
-    return visit_array(element.as_document(), at + 1, end, expand, visit);
+    return visit_array(element.as_document(), at + 1, end, expand, visit, passed);
   }
   return visit(ValueView{});
 }
 
-Result<bool> leaf_matches(const MatchNode& node, ValueView value) {
+Result<bool> leaf_matches(const MatchNode& node, ValueView value, Meter& meter) {
+  // $in makes a key of the whole value, others compare it with the operand.
+  const std::size_t bytes =
+      node.kind == Kind::in ? value.bytes.size() : std::min(value.bytes.size(), node.operand.view().bytes.size());
+  if (!meter.spend(1 + bytes / 16)) {
+    return too_many_steps_error();
+  }
   switch (node.kind) {
     case Kind::equal:
       return equals(value, node.operand.view());
@@ -167,7 +175,7 @@ Result<bool> leaf_matches(const MatchNode& node, ValueView value) {
     case Kind::greater_equal:
       return ordered(node.kind, value, node.operand.view());
     case Kind::in:
-      return in_matches(node, value);
+      return in_matches(node, value, meter);
     case Kind::exists:
       return value.exists();
     case Kind::type:
@@ -183,7 +191,7 @@ Result<bool> leaf_matches(const MatchNode& node, ValueView value) {
     case Kind::mod:
       return mod_matches(node, value);
     case Kind::regex:
-      return regex_matches(node.regexes.front(), value);
+      return regex_matches(node.regexes.front(), value, meter);
     default:
       return false;
   }

@@ -63,12 +63,13 @@ struct MatchNode {
 using ValueVisitor = absl::FunctionRef<bool(ValueView)>;
 
 // Calls `visit` with every value that a filter on this path looks at, a missing one included, until
-// it answers true. With `expand`, an array at the end of the path gives its elements, then itself.
+// it answers true. With `expand`, an array at the end of the path gives its elements, then itself. `passed` counts the
+// elements that it passes over.
 bool visit_path(DocView doc, const std::string* at, const std::string* end, bool expand,
-                ValueVisitor visit);
+                ValueVisitor visit, std::uint64_t& passed);
 
 // Does this one value satisfy the leaf? REQUIRES a leaf kind that is not one of the array kinds.
-Result<bool> leaf_matches(const MatchNode& node, ValueView value);
+Result<bool> leaf_matches(const MatchNode& node, ValueView value, Meter& meter);
 
 // Shared by the parts of one filter while it is parsed.
 struct FilterParse {

@@ -16,13 +16,14 @@ class MergePipeline::Link final : public Sink {
 MergePipeline::MergePipeline(std::vector<StagePtr> stages, MemoryBudget& budget,
                              std::uint64_t stage_bytes_limit, std::unique_ptr<Meter> parsed)
     : held_bytes_(std::make_unique<std::uint64_t>(0)),
+      steps_left_(std::make_unique<std::uint64_t>(steps_max)),
       parsed_(std::move(parsed)),
       stages_(std::move(stages)),
       meter_(std::make_unique<Meter>(budget, "the output of the pipeline", stage_bytes_limit,
                                      held_bytes_.get())) {
   if (parsed_) *held_bytes_ = parsed_->used_bytes();
   for (const StagePtr& stage : stages_) {
-    stage->start(budget, stage_bytes_limit, held_bytes_.get());
+    stage->start(budget, stage_bytes_limit, held_bytes_.get(), steps_left_.get());
   }
 }
 
@@ -52,6 +53,7 @@ Result<void> MergePipeline::push(DocView doc) {
       return stepped;
     }
   }
+  *steps_left_ = steps_max;
   return push_into(0, doc);
 }
 
@@ -89,6 +91,7 @@ Result<void> MergePipeline::step() {
   const std::size_t stage = *emitter();
   Link next(*this, stage + 1);
   const bool full = stages_[stage]->is_full();
+  *steps_left_ = steps_max;
   auto emitted = stages_[stage]->emit(next);
   if (!emitted) {
     return emitted.error();

@@ -53,6 +53,7 @@ class MergePipeline {
   std::optional<std::size_t> emitter() const noexcept;
 
   std::unique_ptr<std::uint64_t> held_bytes_;  // by all meters; stays where it is
+  std::unique_ptr<std::uint64_t> steps_left_;  // of all stages, for one push or step
   std::unique_ptr<Meter> parsed_;  // of stages_
   std::vector<StagePtr> stages_;
   std::unique_ptr<Meter> meter_;  // of output_

@@ -21,6 +21,13 @@ Error refusal(const MemoryBudget& budget, std::string_view what, std::uint64_t w
 
 }  // namespace
 
+Error too_many_steps_error() {
+  return {ErrorCode::operation_failed,
+          join("the expressions of a pipeline took more than ", steps_max,
+               " steps for one document: move them before the first $group, $sort, $limit or $count, so that the shards "
+               "evaluate them, or give them smaller arrays")};
+}
+
 Result<void> Meter::charge(std::uint64_t bytes) {
   if (bytes > bytes_max_ || used_bytes_ > bytes_max_ - bytes) {
     return Error(ErrorCode::query_exceeded_memory_limit,

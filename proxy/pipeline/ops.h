@@ -22,6 +22,8 @@ struct OperatorSpec {
 inline constexpr unsigned null_of_null = 1;
 // Some values give CommandNotSupported (115): most functions of a decimal, dates of strings.
 inline constexpr unsigned partly = 2;
+// Takes few steps whatever its operands' size, or counts them itself. Others are taken to read all of them once.
+inline constexpr unsigned own_steps = 4;
 
 std::span<const OperatorSpec> arithmetic_operators() noexcept;
 std::span<const OperatorSpec> comparison_operators() noexcept;  // and $not, set operators

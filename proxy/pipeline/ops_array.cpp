@@ -27,30 +27,49 @@ std::optional<std::int64_t> whole_int32(const Value& value) {
   return whole && *whole >= INT32_MIN && *whole <= INT32_MAX ? whole : std::nullopt;
 }
 
-Result<Value> size(Operands operands, EvalContext&) {
+Result<std::int64_t> count_of(const Value& array, EvalContext& context) {
+  const std::size_t count = array.as_document().count();
+  if (!context.meter.spend(steps_of_elements(count))) {
+    return too_many_steps_error();
+  }
+  return static_cast<std::int64_t>(count);
+}
+
+Result<Value> size(Operands operands, EvalContext& context) {
   if (!operands[0].is_array()) {
     return Error(17124, join("The argument to $size must be an array, but was of type: ",
                              type_name(operands[0])));
   }
-  return Value::of(static_cast<std::int32_t>(operands[0].as_document().count()));
+  auto count = count_of(operands[0], context);
+  return count ? Result<Value>(Value::of(static_cast<std::int32_t>(*count))) : count.error();
 }
 
 // The element at `index`; negative indexes count from the end. Missing when out of bounds.
-Value element_at(const Value& array, std::int64_t index) {
+Result<Value> element_at(const Value& array, std::int64_t index, EvalContext& context) {
   if (index < 0) {
-    index += static_cast<std::int64_t>(array.as_document().count());
+    auto count = count_of(array, context);
+    if (!count) {
+      return count.error();
+    }
+    index += *count;
   }
+  std::int64_t passed = 0;
+  Value found;
   if (index >= 0) {
     for (const Element& element : array.as_document()) {
-      if (index-- == 0) {
-        return array.part(element);
+      if (passed++ == index) {
+        found = array.part(element);
+        break;
       }
     }
   }
-  return {};
+  if (!context.meter.spend(steps_of_elements(static_cast<std::uint64_t>(passed)))) {
+    return too_many_steps_error();
+  }
+  return found;
 }
 
-Result<Value> array_element_at(Operands operands, EvalContext&) {
+Result<Value> array_element_at(Operands operands, EvalContext& context) {
   if (!operands[0].is_array()) {
     return Error(28689, join("$arrayElemAt's first argument must be an array, but is ",
                              type_name(operands[0])));
@@ -64,17 +83,43 @@ Result<Value> array_element_at(Operands operands, EvalContext&) {
   if (!index) {
     return Error(28691, "$arrayElemAt's second argument must be representable as a 32-bit integer");
   }
-  return element_at(operands[0], *index);
+  return element_at(operands[0], *index, context);
 }
 
-Result<Value> end_of(std::string_view op, std::int64_t index, const Value& array) {
+Result<Value> end_of(std::string_view op, std::int64_t index, const Value& array, EvalContext& context) {
   if (!array.is_array()) {
     return Error(28689, join(op, "'s argument must be an array, but is ", type_name(array)));
   }
-  return element_at(array, index);
+  return element_at(array, index, context);
 }
-Result<Value> first(Operands operands, EvalContext&) { return end_of("$first", 0, operands[0]); }
-Result<Value> last(Operands operands, EvalContext&) { return end_of("$last", -1, operands[0]); }
+Result<Value> first(Operands o, EvalContext& context) { return end_of("$first", 0, o[0], context); }
+Result<Value> last(Operands o, EvalContext& context) { return end_of("$last", -1, o[0], context); }
+
+// The index of the first element within bounds that equals `wanted`; -1: none.
+Result<std::int32_t> find_equal(DocView array, ValueView wanted, std::int64_t from, std::int64_t to,
+                                EvalContext& context) {
+  std::int32_t index = 0;
+  std::int32_t found = -1;
+  std::uint64_t compared_bytes = 0;
+  for (const Element& element : array) {
+    if (index >= to) {
+      break;
+    }
+    if (index >= from) {
+      compared_bytes += std::min(element.bytes.size(), wanted.bytes.size());
+      if (compare(element, wanted) == 0) {
+        found = index;
+        break;
+      }
+    }
+    ++index;
+  }
+  // A comparison is more than a step over an element, but less than an operator.
+  if (!context.meter.spend(static_cast<std::uint64_t>(index) / 2 + steps_of_bytes(compared_bytes))) {
+    return too_many_steps_error();
+  }
+  return found;
+}
 
 Result<Value> concat_arrays(Operands operands, EvalContext& context) {
   ArrayBuilder out;
@@ -92,24 +137,20 @@ Result<Value> concat_arrays(Operands operands, EvalContext& context) {
   return std::move(out).finish(context.meter);
 }
 
-Result<Value> contains(Operands operands, EvalContext&) {
+Result<Value> contains(Operands operands, EvalContext& context) {
   if (!operands[1].is_array()) {
     return Error(
         40081, join("$in requires an array as a second argument, found: ", type_name(operands[1])));
   }
-  for (const Element& element : operands[1].as_document()) {
-    if (compare(element, operands[0].view()) == 0) {
-      return Value::of(true);
-    }
-  }
-  return Value::of(false);
+  auto index = find_equal(operands[1].as_document(), operands[0].view(), 0, INT32_MAX, context);
+  return index ? Result<Value>(Value::of(*index >= 0)) : index.error();
 }
 
 Result<Value> is_array(Operands operands, EvalContext&) {
   return Value::of(operands[0].is_array());
 }
 
-Result<Value> index_of(Operands operands, EvalContext&) {
+Result<Value> index_of(Operands operands, EvalContext& context) {
   if (operands[0].nullish()) {
     return Value::null();
   }
@@ -133,14 +174,8 @@ Result<Value> index_of(Operands operands, EvalContext&) {
     }
     bounds[i - 2] = *bound;
   }
-  std::int32_t index = 0;
-  for (const Element& element : operands[0].as_document()) {
-    if (index >= bounds[0] && index < bounds[1] && compare(element, operands[1].view()) == 0) {
-      return Value::of(index);
-    }
-    ++index;
-  }
-  return Value::of(std::int32_t{-1});
+  auto index = find_equal(operands[0].as_document(), operands[1].view(), bounds[0], bounds[1], context);
+  return index ? Result<Value>(Value::of(*index)) : index.error();
 }
 
 Error slice_argument_error(int code, std::string_view which, const Value& value) {
@@ -160,7 +195,11 @@ Result<Value> slice(Operands operands, EvalContext& context) {
   if (!second) {
     return slice_argument_error(28726, "Second", operands[1]);
   }
-  const auto length = static_cast<std::int64_t>(operands[0].as_document().count());
+  auto count = count_of(operands[0], context);
+  if (!count) {
+    return count.error();
+  }
+  const std::int64_t length = *count;
   std::int64_t from = 0;
   std::int64_t to = length;
   if (operands.size() == 2) {
@@ -170,15 +209,15 @@ Result<Value> slice(Operands operands, EvalContext& context) {
     if (!operands[2].is_number()) {
       return slice_argument_error(28727, "Third", operands[2]);
     }
-    const auto count = whole_int32(operands[2]);
-    if (!count) {
+    const auto wanted = whole_int32(operands[2]);
+    if (!wanted) {
       return slice_argument_error(28728, "Third", operands[2]);
     }
-    if (*count <= 0) {
+    if (*wanted <= 0) {
       return slice_argument_error(28729, "Third", operands[2]);
     }
     from = *second >= 0 ? std::min(*second, length) : std::max<std::int64_t>(length + *second, 0);
-    to = std::min(from + *count, length);
+    to = std::min(from + *wanted, length);
   }
   ArrayBuilder out;
   std::int64_t index = 0;
@@ -235,15 +274,15 @@ Result<Value> range(Operands operands, EvalContext& context) {
   return std::move(out).finish(context.meter);
 }
 
-constexpr OperatorSpec array_table[] = {{"$size", 1, 1, size},
-                                  {"$arrayElemAt", 2, 2, array_element_at, null_of_null},
-                                  {"$first", 1, 1, first, null_of_null},
-                                  {"$last", 1, 1, last, null_of_null},
+constexpr OperatorSpec array_table[] = {{"$size", 1, 1, size, own_steps},
+                                  {"$arrayElemAt", 2, 2, array_element_at, null_of_null | own_steps},
+                                  {"$first", 1, 1, first, null_of_null | own_steps},
+                                  {"$last", 1, 1, last, null_of_null | own_steps},
                                   {"$concatArrays", 0, -1, concat_arrays},
-                                  {"$in", 2, 2, contains},
-                                  {"$isArray", 1, 1, is_array},
-                                  {"$indexOfArray", 2, 4, index_of},
-                                  {"$slice", 2, 3, slice, null_of_null},
+                                  {"$in", 2, 2, contains, own_steps},
+                                  {"$isArray", 1, 1, is_array, own_steps},
+                                  {"$indexOfArray", 2, 4, index_of, own_steps},
+                                  {"$slice", 2, 3, slice, null_of_null | own_steps},
                                   {"$reverseArray", 1, 1, reverse_array, null_of_null},
                                   {"$range", 2, 3, range}};
 

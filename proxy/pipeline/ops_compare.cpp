@@ -1,6 +1,7 @@
 // Comparisons, $not, and sets.
 #include <absl/container/flat_hash_set.h>
 
+#include <algorithm>
 #include <string>
 
 #include "cursor/bson_order.h"
@@ -10,20 +11,44 @@
 namespace spillway::pipeline {
 namespace {
 
-int order(Operands operands) noexcept {
-  const auto result = compare(operands[0], operands[1]);
-  return result < 0 ? -1 : result > 0 ? 1 : 0;
+template <class Make>
+Result<Value> compared(Operands operands, EvalContext& context, Make make) {
+  const ValueView a = operands[0].view();
+  const ValueView b = operands[1].view();
+  const std::uint64_t bytes = std::min(a.bytes.size(), b.bytes.size());
+  // Of documents and arrays each element is compared, of strings blocks of bytes.
+  if (!context.meter.spend(a.is_document() || a.is_array() ? bytes / 16 : bytes / 256)) {
+    return too_many_steps_error();
+  }
+  return Value::of(make(compare(a, b)));
 }
-Result<Value> equal(Operands o, EvalContext&) { return Value::of(order(o) == 0); }
-Result<Value> not_equal(Operands o, EvalContext&) { return Value::of(order(o) != 0); }
-Result<Value> greater(Operands o, EvalContext&) { return Value::of(order(o) > 0); }
-Result<Value> greater_equal(Operands o, EvalContext&) { return Value::of(order(o) >= 0); }
-Result<Value> less(Operands o, EvalContext&) { return Value::of(order(o) < 0); }
-Result<Value> less_equal(Operands o, EvalContext&) { return Value::of(order(o) <= 0); }
-Result<Value> compare_of(Operands o, EvalContext&) { return Value::of(std::int32_t{order(o)}); }
+Result<Value> equal(Operands o, EvalContext& context) {
+  return compared(o, context, [](auto order) { return order == 0; });
+}
+Result<Value> not_equal(Operands o, EvalContext& context) {
+  return compared(o, context, [](auto order) { return order != 0; });
+}
+Result<Value> greater(Operands o, EvalContext& context) {
+  return compared(o, context, [](auto order) { return order > 0; });
+}
+Result<Value> greater_equal(Operands o, EvalContext& context) {
+  return compared(o, context, [](auto order) { return order >= 0; });
+}
+Result<Value> less(Operands o, EvalContext& context) {
+  return compared(o, context, [](auto order) { return order < 0; });
+}
+Result<Value> less_equal(Operands o, EvalContext& context) {
+  return compared(o, context, [](auto order) { return order <= 0; });
+}
+Result<Value> compare_of(Operands o, EvalContext& context) {
+  return compared(o, context, [](auto order) { return std::int32_t{order < 0 ? -1 : order > 0 ? 1 : 0}; });
+}
 Result<Value> negate(Operands o, EvalContext&) { return Value::of(!o[0].truthy()); }
 
 using KeySet = absl::flat_hash_set<std::string>;
+
+// An element of a set becomes a key, which is hashed.
+constexpr std::uint64_t set_element_steps = 4;
 
 std::string key_of(ValueView value) {
   std::string key;
@@ -38,6 +63,9 @@ Result<KeySet> keys_of(const Value& array, Meter& meter) {
   }
   KeySet keys;
   for (const Element& element : array.as_document()) {
+    if (!meter.spend(set_element_steps)) {
+      return too_many_steps_error();
+    }
     keys.insert(key_of(element));
   }
   return keys;
@@ -62,6 +90,9 @@ Result<Value> set_union(Operands operands, EvalContext& context) {
       return charged.error();
     }
     for (const Element& element : operand.as_document()) {
+      if (!context.meter.spend(set_element_steps)) {
+        return too_many_steps_error();
+      }
       if (seen.insert(key_of(element)).second) {
         out.add(element);
       }
@@ -75,6 +106,9 @@ Result<Value> select(const Value& from, const KeySet& keys, bool wanted, EvalCon
   KeySet seen;
   ArrayBuilder out;
   for (const Element& element : from.as_document()) {
+    if (!context.meter.spend(set_element_steps)) {
+      return too_many_steps_error();
+    }
     std::string key = key_of(element);
     if (keys.contains(key) == wanted && seen.insert(std::move(key)).second) {
       out.add(element);
@@ -154,6 +188,9 @@ Result<Value> set_is_subset(Operands operands, EvalContext& context) {
     return keys.error();
   }
   for (const Element& element : operands[0].as_document()) {
+    if (!context.meter.spend(set_element_steps)) {
+      return too_many_steps_error();
+    }
     if (!keys->contains(key_of(element))) {
       return Value::of(false);
     }
@@ -177,14 +214,14 @@ Result<Value> elements_true(Operands operands, bool all) {
 Result<Value> all_true(Operands operands, EvalContext&) { return elements_true(operands, true); }
 Result<Value> any_true(Operands operands, EvalContext&) { return elements_true(operands, false); }
 
-constexpr OperatorSpec compare_table[] = {{"$eq", 2, 2, equal},
-                                  {"$ne", 2, 2, not_equal},
-                                  {"$gt", 2, 2, greater},
-                                  {"$gte", 2, 2, greater_equal},
-                                  {"$lt", 2, 2, less},
-                                  {"$lte", 2, 2, less_equal},
-                                  {"$cmp", 2, 2, compare_of},
-                                  {"$not", 1, 1, negate},
+constexpr OperatorSpec compare_table[] = {{"$eq", 2, 2, equal, own_steps},
+                                  {"$ne", 2, 2, not_equal, own_steps},
+                                  {"$gt", 2, 2, greater, own_steps},
+                                  {"$gte", 2, 2, greater_equal, own_steps},
+                                  {"$lt", 2, 2, less, own_steps},
+                                  {"$lte", 2, 2, less_equal, own_steps},
+                                  {"$cmp", 2, 2, compare_of, own_steps},
+                                  {"$not", 1, 1, negate, own_steps},
                                   {"$setUnion", 0, -1, set_union},
                                   {"$setIntersection", 0, -1, set_intersection},
                                   {"$setDifference", 2, 2, set_difference, null_of_null},

@@ -206,13 +206,13 @@ Result<Value> to_date(Operands operands, EvalContext&) {
   }
 }
 
-constexpr OperatorSpec type_table[] = {{"$type", 1, 1, type_of},
-                                       {"$isNumber", 1, 1, is_number},
+constexpr OperatorSpec type_table[] = {{"$type", 1, 1, type_of, own_steps},
+                                       {"$isNumber", 1, 1, is_number, own_steps},
                                        {"$toString", 1, 1, to_string, null_of_null | partly},
                                        {"$toInt", 1, 1, to_int, null_of_null},
                                        {"$toLong", 1, 1, to_long, null_of_null},
                                        {"$toDouble", 1, 1, to_double, null_of_null},
-                                       {"$toBool", 1, 1, to_bool, null_of_null},
+                                       {"$toBool", 1, 1, to_bool, null_of_null | own_steps},
                                        {"$toDecimal", 1, 1, to_decimal_value, null_of_null | partly},
                                        {"$toDate", 1, 1, to_date, null_of_null | partly}};
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "proxy/pipeline/expression.h"
 #include "proxy/pipeline/text.h"
@@ -9,9 +10,14 @@ namespace {
 Result<Value> follow_array(const Value& array, const std::string* at, const std::string* end,
                            Meter& meter) {
   ArrayBuilder found;
+  std::uint64_t passed = 0;
   for (const Element& element : array.as_document()) {
     if (!element.is_document()) {
+      ++passed;
       continue;  // an array directly inside an array, too
+    }
+    if (!meter.spend(1)) {
+      return too_many_steps_error();
     }
     auto value = follow_path(array.part(element), at, end, meter);
     if (!value) {
@@ -20,6 +26,9 @@ Result<Value> follow_array(const Value& array, const std::string* at, const std:
     if (!value->missing()) {
       found.add(*value);
     }
+  }
+  if (!meter.spend(steps_of_elements(passed))) {
+    return too_many_steps_error();
   }
   return std::move(found).finish(meter);
 }
@@ -64,9 +73,23 @@ Result<std::vector<std::string>> split_field_path(std::string_view dotted) {
   return parts;
 }
 
+Element find_field(DocView doc, std::string_view name, std::uint64_t& passed) noexcept {
+  const Element found = doc.find(name);
+  const std::uint8_t* const end = found.exists() ? found.raw.data() : doc.data() + doc.size();
+  // Few elements fit into so few bytes; many bytes may still be one element.
+  constexpr std::ptrdiff_t counted_bytes = 4096;
+  if (end - doc.data() > counted_bytes) {
+    for (auto at = doc.begin(); !at.done() && at->raw.data() < end; ++at) {
+      ++passed;
+    }
+  }
+  return found;
+}
+
 Result<Value> follow_path(const Value& from, const std::string* at, const std::string* end,
                           Meter& meter) {
   Value value = from;
+  std::uint64_t passed = 0;
   for (; at != end; ++at) {
     if (value.is_array()) {
       return follow_array(value, at, end, meter);
@@ -74,7 +97,10 @@ Result<Value> follow_path(const Value& from, const std::string* at, const std::s
     if (!value.is_document()) {
       return Value();
     }
-    value = value.part(value.as_document().find(*at));
+    value = value.part(find_field(value.as_document(), *at, passed));
+    if (!meter.spend(steps_of_elements(std::exchange(passed, 0)))) {
+      return too_many_steps_error();
+    }
   }
   return value;
 }

@@ -1,6 +1,8 @@
 #include "proxy/pipeline/regex.h"
 #include "proxy/pipeline/text.h"
 
+#include <algorithm>
+
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
@@ -9,14 +11,17 @@ namespace {
 
 // The limit of backtracking: the worker has other requests.
 constexpr std::uint32_t match_steps_max = 2'000'000;
+// PCRE2 does not tell how many it took. So a match begins with a small limit, and is tried again with a larger one.
+constexpr std::uint32_t match_steps_first = 256;
+constexpr std::uint32_t match_steps_growth = 8;
 constexpr std::size_t pattern_bytes_max = 32'764;  // the server's
 constexpr std::uint32_t match_heap_kib_max = 8 * 1024;
 
-pcre2_match_context* match_limits() {
+pcre2_match_context* match_limits(std::uint32_t steps) {
   thread_local const std::unique_ptr<pcre2_match_context, decltype(&pcre2_match_context_free)>
       limits(pcre2_match_context_create(nullptr), &pcre2_match_context_free);
   if (limits != nullptr) {
-    pcre2_set_match_limit(limits.get(), match_steps_max);
+    pcre2_set_match_limit(limits.get(), steps);
     pcre2_set_heap_limit(limits.get(), match_heap_kib_max);
   }
   return limits.get();
@@ -74,12 +79,26 @@ std::size_t Regex::size_bytes() const noexcept {
   return sizeof(Regex) + pattern_.size() + compiled;
 }
 
-Result<bool> Regex::matches(std::string_view text) const {
+Result<bool> Regex::matches(std::string_view text, Meter& meter) const {
   const auto* code = static_cast<const pcre2_code*>(code_.get());
   const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data(
       pcre2_match_data_create(1, nullptr), &pcre2_match_data_free);
-  const int found = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0, 0,
-                                data.get(), match_limits());
+  std::uint32_t limit = match_steps_first;
+  int found = PCRE2_ERROR_MATCHLIMIT;
+  for (;; limit = std::min(limit * match_steps_growth, match_steps_max)) {
+    // A step of PCRE2 is a quarter of one of the meter.
+    if (!meter.spend(limit / 32 + steps_of_bytes(text.size()))) {
+      return too_many_steps_error();
+    }
+    found = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0, 0, data.get(),
+                        match_limits(limit));
+    if (found != PCRE2_ERROR_MATCHLIMIT || limit == match_steps_max) {
+      break;
+    }
+    if (!meter.spend(limit / 4)) {
+      return too_many_steps_error();
+    }
+  }
   if (found >= 0) {
     return true;
   }

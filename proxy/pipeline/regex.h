@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "cursor/error.h"
+#include "proxy/pipeline/meter.h"
 
 namespace spillway::pipeline {
 
@@ -16,8 +17,8 @@ class Regex {
   // that is longer than the server takes.
   static Result<Regex> compile(std::string_view pattern, std::string_view options);
 
-  // Does the pattern occur in `text`? OperationFailed when the match takes too many steps.
-  Result<bool> matches(std::string_view text) const;
+  // Does the pattern occur in `text`? OperationFailed when the match, or the meter's document, takes too many steps.
+  Result<bool> matches(std::string_view text, Meter& meter) const;
   // Its memory, the compiled form included.
   std::size_t size_bytes() const noexcept;
   // The same pattern and the same options.

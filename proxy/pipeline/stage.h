@@ -42,9 +42,9 @@ class Stage {
   virtual bool wants_more() const noexcept { return true; }
   // Tells a blocking stage that a $limit follows it directly.
   virtual void expect_limit(std::int64_t) noexcept {}
-  // Called once, before the first push. The budget and the total outlive the stage.
-  void start(MemoryBudget& budget, std::uint64_t bytes_max, std::uint64_t* total) {
-    meter_ = std::make_unique<Meter>(budget, name(), bytes_max, total);
+  // Called once, before the first push. The budget, the total and the steps outlive the stage.
+  void start(MemoryBudget& budget, std::uint64_t bytes_max, std::uint64_t* total, std::uint64_t* steps_left) {
+    meter_ = std::make_unique<Meter>(budget, name(), bytes_max, total, steps_left);
   }
 
  protected:

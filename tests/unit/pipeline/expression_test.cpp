@@ -1,3 +1,6 @@
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
 #include <type_traits>
 
 #include "pipeline_support.h"
@@ -146,6 +149,45 @@ TEST_CASE("arithmetic widens as the server does") {
   CHECK(type_of(R"({"$add": [{"$numberLong": "9223372036854775807"}, 1]})") == BsonType::double_);
   CHECK(type_of(R"({"$multiply": [{"$numberLong": "9223372036854775807"}, 2]})") ==
         BsonType::double_);
+}
+
+TEST_CASE("one document's expressions take a bounded number of steps") {
+  constexpr int failed = 96;
+  const auto nested = [](const std::string& body) {
+    return R"({"$reduce": {"input": {"$range": [0, 100000]}, "initialValue": 0, "in": )" + body + "}}";
+  };
+  const std::string in_loops[] = {
+      nested(R"({"$reduce": {"input": {"$range": [0, 10000]}, "initialValue": 0, "in": {"$add": ["$$value", 1]}}})"),
+      nested(R"({"$size": {"$map": {"input": {"$range": [0, 5]}, "in": {"$size": "$big"}}}})"),
+      nested(R"({"$indexOfArray": ["$big", -1]})"), nested(R"({"$in": [-1, "$big"]})"), nested(R"({"$size": "$big"})"),
+      nested(R"({"$arrayElemAt": ["$big", -1]})"), nested(R"({"$cmp": ["$big", "$big"]})"),
+      nested(R"({"$setIsSubset": ["$big", "$big"]})"), nested(R"({"$sum": "$big"})"), nested(R"({"$size": "$big.x"})"),
+      nested(R"({"$and": [{"$lt": [1, 2]}, {"$strLenCP": "$s"}]})"), nested(R"({"$eq": ["$s", "$s"]})")};
+  std::string big = "{\"s\": \"" + std::string(1'000'000, 'x') + "\", \"big\": [0";
+  for (int i = 1; i < 10'000; ++i) big += ", " + std::to_string(i);
+  big += "]}";
+  for (const std::string& expression : in_loops) {
+    CAPTURE(expression);
+    const auto begun = std::chrono::steady_clock::now();
+    const std::string got = evaluate(expression, big);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
+    // The meter may come first: of sets it counts each key.
+    CHECK((got == "error " + std::to_string(failed) || got == "error 292"));
+    CHECK(took.count() < 20);  // of an instrumented program; about one otherwise
+    if (std::getenv("SPILLWAY_TIMES") != nullptr) std::cerr << took.count() << " s " << expression << "\n";
+  }
+  // What is ordinary has room: ten thousand elements looked up in as many, one by one.
+  CHECK(evaluate(R"({"$size": {"$map": {"input": "$big", "in": {"$arrayElemAt": ["$big", "$$this"]}}}})", big) ==
+        value("10000"));
+  CHECK(evaluate(nested(R"({"$add": ["$$value", {"$cond": [{"$eq": ["$$this", 5]}, 1, 0]}]})"), big) == value("1"));
+  // Large values beside the loop cost nothing.
+  CHECK(evaluate(nested(R"({"$cond": [{"$isArray": "$s"}, 1, 0]})"), big) == value("0"));
+  // The next document has steps of its own.
+  std::vector<BsonDoc> many;
+  for (int i = 0; i < 5; ++i) many.push_back(json("{}"));
+  const auto out = run(many, R"([{"$project": {"n": {"$reduce": {
+      "input": {"$range": [0, 1000000]}, "initialValue": 0, "in": {"$add": ["$$value", 1]}}}}}])");
+  CHECK(out.size() == 5);
 }
 
 TEST_CASE("a double that is a whole number does not make a $mod of integers a double") {

@@ -224,5 +224,19 @@ TEST_CASE("type, mod, size, all, elemMatch") {
          {R"({"a": {"$elemMatch": {"$or": [{"b": 1}, {"b": 2}]}}})", R"({"a": [{"b": 2}]})", 1}});
 }
 
+TEST_CASE("a filter takes a bounded number of steps for one document") {
+  // Each element alone stays below the limit of one match.
+  std::string slow = R"({"a": [)";
+  for (int i = 0; i < 3000; ++i) slow += (i > 0 ? ", \"" : "\"") + std::string(16, 'a') + "\"";
+  slow += "]}";
+  CHECK(matches(R"({"a": {"@regex": "^(a+)+[bc]"}})", slow) == -96);
+  std::string many = R"({"a": [0)", conditions = R"({"@nor": [{"a": -1})";
+  for (int i = 1; i < 10'000; ++i) many += ", " + std::to_string(i);
+  for (int i = 1; i < 3'000; ++i) conditions += R"(, {"a": -)" + std::to_string(i) + "}";
+  CHECK(matches(conditions + "]}", many + "]}") == -96);
+  CHECK(matches(R"({"a": {"@regex": "^(a+)+$"}})", slow) == 1);
+  CHECK(matches(R"({"a": -1})", many + "]}") == 0);
+}
+
 }  // namespace
 }  // namespace spillway::pipeline::test
