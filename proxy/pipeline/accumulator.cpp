@@ -2,9 +2,11 @@
 
 #include <absl/container/flat_hash_set.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
+#include "allocator/small_blocks.h"
 #include "cursor/bson_order.h"
 #include "proxy/pipeline/merge_objects.h"
 #include "proxy/pipeline/number.h"
@@ -130,14 +132,31 @@ class End final : public Accumulator {
   Kept kept_;
 };
 
-// Adds `value` to an array that a group keeps.
-Result<void> gather(ArrayBuilder& array, ValueView value, Meter& meter) {
-  if (auto charged = meter.charge(value.bytes.size() + 12); !charged) {
-    return charged;
+// An array that a group keeps. Charged is the room of the builder, which doubles, and not what is in it.
+class KeptArray {
+ public:
+  // The builder's first block, which whoever makes this pays for.
+  static constexpr std::uint64_t first_bytes = 256;
+
+  Result<void> add(ValueView value, Meter& meter) {
+    constexpr std::uint64_t header_bytes = 12;  // of an element, at most
+    const std::uint64_t wanted = array_.size_bytes() + header_bytes + value.bytes.size();
+    if (wanted > room_bytes_) {
+      const std::uint64_t room = std::max(wanted, 2 * room_bytes_);
+      if (auto charged = meter.charge(room - room_bytes_); !charged) {
+        return charged;
+      }
+      room_bytes_ = room;
+    }
+    array_.add(value);
+    return array_.overflowed() ? Result<void>(too_large_error()) : Result<void>();
   }
-  array.add(value);
-  return array.overflowed() ? Result<void>(too_large_error()) : Result<void>();
-}
+  Result<Value> finish(Meter& meter) { return std::move(array_).finish(meter); }
+
+ private:
+  ArrayBuilder array_;
+  std::uint64_t room_bytes_ = first_bytes;
+};
 
 Error not_partial_array(const Value& input) {
   return {ErrorCode::internal_error, join("a shard's partial result should be an array, but "
@@ -166,13 +185,13 @@ class Push final : public Accumulator {
  public:
   explicit Push(bool partial) : partial_(partial) {}
   Result<void> add(const Value& input, const Value&, Meter& meter) override {
-    return add_each(input, partial_, [&](ValueView value) { return gather(array_, value, meter); });
+    return add_each(input, partial_, [&](ValueView value) { return array_.add(value, meter); });
   }
-  Result<Value> result(Meter& meter) override { return std::move(array_).finish(meter); }
+  Result<Value> result(Meter& meter) override { return array_.finish(meter); }
 
  private:
   bool partial_;
-  ArrayBuilder array_;
+  KeptArray array_;
 };
 
 class AddToSet final : public Accumulator {
@@ -181,7 +200,7 @@ class AddToSet final : public Accumulator {
   Result<void> add(const Value& input, const Value&, Meter& meter) override {
     return add_each(input, partial_, [&](ValueView value) { return add_one(value, meter); });
   }
-  Result<Value> result(Meter& meter) override { return std::move(array_).finish(meter); }
+  Result<Value> result(Meter& meter) override { return array_.finish(meter); }
 
  private:
   Result<void> add_one(ValueView value, Meter& meter) {
@@ -190,16 +209,22 @@ class AddToSet final : public Accumulator {
     if (keys_.contains(key)) {
       return {};
     }
-    if (auto charged = meter.charge(key.size() + kept_overhead_bytes); !charged) {
+    if (auto charged = meter.charge(entry_bytes(key)); !charged) {
       return charged;
     }
     keys_.insert(std::move(key));
-    return gather(array_, value, meter);
+    return array_.add(value, meter);
+  }
+
+  // Its place in a set that is half full, and its heap memory.
+  static std::uint64_t entry_bytes(const std::string& key) noexcept {
+    const bool on_heap = key.capacity() > std::string().capacity();
+    return 2 * (sizeof key + 1) + (on_heap ? small_blocks::rounded(key.capacity() + 1) : 0);
   }
 
   bool partial_;
   absl::flat_hash_set<std::string> keys_;
-  ArrayBuilder array_;
+  KeptArray array_;
 };
 
 class MergeObjects final : public Accumulator {
@@ -212,15 +237,19 @@ class MergeObjects final : public Accumulator {
       return Error(40400, join("$mergeObjects requires object inputs, but input ",
                                to_json(input.view()), " is of type ", type_name(input)));
     }
-    FieldMerger merger;
+    FieldMerger merger(meter);
     if (merged_.seen()) {
-      merger.add(merged_.value().as_document());
+      if (auto added = merger.add(merged_.value().as_document()); !added) {
+        return added;
+      }
     }
-    merger.add(input.as_document());
+    if (auto added = merger.add(input.as_document()); !added) {
+      return added;
+    }
     Value merged;
     {
       const MeterScope scope(meter);
-      auto built = merger.build(meter);
+      auto built = merger.build();
       if (!built) {
         return built.error();
       }
@@ -257,6 +286,34 @@ std::optional<AccumulatorKind> find_accumulator(std::string_view name) noexcept 
     }
   }
   return std::nullopt;
+}
+
+std::uint64_t accumulator_bytes(AccumulatorKind kind) noexcept {
+  const auto with_malloc = [](std::size_t bytes) { return small_blocks::rounded(bytes + sizeof(void*)); };
+  switch (kind) {
+    case AccumulatorKind::sum:
+      return with_malloc(sizeof(Sum));
+    case AccumulatorKind::count:
+      return with_malloc(sizeof(Count));
+    case AccumulatorKind::average:
+    case AccumulatorKind::merge_average:
+      return with_malloc(sizeof(Average));
+    case AccumulatorKind::min:
+    case AccumulatorKind::max:
+      return with_malloc(sizeof(Extreme));
+    case AccumulatorKind::first:
+    case AccumulatorKind::last:
+      return with_malloc(sizeof(End));
+    case AccumulatorKind::push:
+    case AccumulatorKind::concat:
+      return with_malloc(sizeof(Push)) + KeptArray::first_bytes;
+    case AccumulatorKind::add_to_set:
+    case AccumulatorKind::set_union:
+      return with_malloc(sizeof(AddToSet)) + KeptArray::first_bytes;
+    case AccumulatorKind::merge_objects:
+      break;
+  }
+  return with_malloc(sizeof(MergeObjects));
 }
 
 std::unique_ptr<Accumulator> make_accumulator(AccumulatorKind kind) {

@@ -40,5 +40,7 @@ class Accumulator {
 };
 
 std::unique_ptr<Accumulator> make_accumulator(AccumulatorKind kind);
+// The memory of a new one, which its maker charges.
+std::uint64_t accumulator_bytes(AccumulatorKind kind) noexcept;
 
 }  // namespace spillway::pipeline

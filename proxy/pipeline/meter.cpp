@@ -36,20 +36,26 @@ Result<void> Meter::charge(std::uint64_t bytes) {
   }
   const std::uint64_t wanted = used_bytes_ + bytes;
   if (wanted > reservation_.bytes()) {
-    const std::uint64_t more =
-        std::max(wanted - reservation_.bytes(), std::min(step_bytes, bytes_max_));
-    bool granted = false;
-    if (reservation_.budget() != nullptr) {
-      granted = reservation_.try_grow(more);
-    } else if (auto first = budget_->try_reserve(more)) {
-      reservation_ = std::move(*first);
-      granted = true;
-    }
-    if (!granted) return refusal(*budget_, what_, wanted, more);
+    const std::uint64_t needed = wanted - reservation_.bytes();
+    const std::uint64_t step = std::min(step_bytes, bytes_max_);
+    // The last bytes of a budget are fewer than a step.
+    const bool granted = (needed < step && reserve(step)) || reserve(needed);
+    if (!granted) return refusal(*budget_, what_, wanted, needed);
   }
   used_bytes_ = wanted;
   if (total_ != nullptr) *total_ += bytes;
   return {};
+}
+
+bool Meter::reserve(std::uint64_t more) {
+  if (reservation_.budget() != nullptr) {
+    return reservation_.try_grow(more);
+  }
+  auto first = budget_->try_reserve(more);
+  if (first) {
+    reservation_ = std::move(*first);
+  }
+  return first.has_value();
 }
 
 void Meter::credit(std::uint64_t bytes) noexcept {

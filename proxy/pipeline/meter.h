@@ -52,6 +52,8 @@ class Meter {
   MemoryBudget& budget() const noexcept { return *budget_; }
 
  private:
+  bool reserve(std::uint64_t more);
+
   MemoryBudget* budget_;
   std::string what_;
   std::uint64_t bytes_max_;

@@ -12,7 +12,7 @@ namespace spillway::pipeline {
 namespace {
 
 Result<Value> merge_objects(Operands operands, EvalContext& context) {
-  FieldMerger merged;
+  FieldMerger merged(context.meter);
   const auto add = [&](ValueView value) -> Result<void> {
     if (!value.exists() || value.is_null() || value.type == BsonType::undefined) {
       return {};
@@ -21,8 +21,7 @@ Result<Value> merge_objects(Operands operands, EvalContext& context) {
       return Error(40400, join("$mergeObjects requires object inputs, but input ", to_json(value),
                                " is of type ", bson_type_name(value.type)));
     }
-    merged.add(value.as_document());
-    return {};
+    return merged.add(value.as_document());
   };
   if (operands.size() == 1 && operands[0].is_array()) {
     for (const Element& element : operands[0].as_document()) {
@@ -37,7 +36,7 @@ Result<Value> merge_objects(Operands operands, EvalContext& context) {
       }
     }
   }
-  return merged.build(context.meter);
+  return merged.build();
 }
 
 Result<Value> object_to_array(Operands operands, EvalContext& context) {
@@ -105,7 +104,7 @@ Result<Value> array_to_object(Operands operands, EvalContext& context) {
     return Error(40386,
                  join("$arrayToObject requires an array input, found: ", type_name(operands[0])));
   }
-  FieldMerger merged;
+  FieldMerger merged(context.meter);
   BsonType format = BsonType::eoo;
   for (const Element& element : operands[0].as_document()) {
     if (format != BsonType::eoo && element.type != format) {
@@ -122,9 +121,11 @@ Result<Value> array_to_object(Operands operands, EvalContext& context) {
     if (pair->first.find('\0') != std::string_view::npos) {
       return Error(4940400, "Key field cannot contain an embedded null byte");
     }
-    merged.set(pair->first, pair->second);
+    if (auto set = merged.set(pair->first, pair->second); !set) {
+      return set.error();
+    }
   }
-  return merged.build(context.meter);
+  return merged.build();
 }
 
 constexpr OperatorSpec object_table[] = {{"$mergeObjects", 0, -1, merge_objects},

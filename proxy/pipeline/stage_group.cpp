@@ -116,8 +116,10 @@ class GroupStage final : public Stage {
     if (found != index.end()) {
       return found->second;
     }
-    const std::uint64_t bytes =
-        key.size() + id.view().bytes.size() + sizeof(Group) + 64 + spec_.fields.size() * 96;
+    std::uint64_t bytes = key.size() + id.view().bytes.size() + sizeof(Group) + 64;
+    for (const GroupField& field : spec_.fields) {
+      bytes += sizeof(std::unique_ptr<Accumulator>) + accumulator_bytes(field.kind);
+    }
     if (auto charged = meter().charge(bytes); !charged) {
       return charged.error();
     }

@@ -1,6 +1,11 @@
+#include <malloc.h>
+
 #include <algorithm>
 
 #include "pipeline_support.h"
+
+// jemalloc's, if the program has it.
+extern "C" int mallctl(const char*, void*, std::size_t*, void*, std::size_t) __attribute__((weak));
 
 namespace spillway::pipeline::test {
 namespace {
@@ -399,6 +404,83 @@ TEST_CASE("blocking stages are bounded by their limit and by the budget") {
   }
   CHECK(push_many(R"([{"$group": {"_id": null, "n": {"$sum": 1}}}])", 64 * 1024, 64 * 1024).code ==
         0);
+}
+
+TEST_CASE("the fields of documents that are merged are paid for while they are gathered") {
+  constexpr int fields = 50'000;
+  BsonWriter many, pairs;
+  pairs.begin_array("p");
+  for (int i = 0; i < fields; ++i) {
+    const std::string name = "f" + std::to_string(i);
+    many.append(name, i);
+    pairs.begin_array_item().append_item(name).append_item(i).end();
+  }
+  const BsonDoc document = std::move(many).finish();
+  pairs.end().append("d", document);
+  const BsonDoc doc = std::move(pairs).finish();
+  const auto run_within = [&](const char* spec_text, std::uint64_t stage_limit) {
+    Budget budget;
+    int code = 0;
+    {
+      const BsonDoc spec = stages(spec_text);
+      auto parsed = parse_stages(spec, ParseScope());
+      REQUIRE(parsed.has_value());
+      MergePipeline pipeline(std::move(*parsed), budget.budget, stage_limit);
+      if (auto pushed = pipeline.push(doc); !pushed) code = pushed.error().code;
+      // What was gathered has gone.
+      if (code == 0) CHECK(budget.budget.usage().used_bytes < 3 * doc.size());
+    }
+    CHECK(budget.budget.usage().used_bytes == 0);
+    return code;
+  };
+  for (const char* spec : {R"([{"$project": {"m": {"$mergeObjects": ["$d", {"x": 1}]}}}])",
+                           R"([{"$project": {"m": {"$arrayToObject": "$p"}}}])",
+                           R"([{"$group": {"_id": null, "m": {"$mergeObjects": "$d"}}}])"}) {
+    INFO(spec);
+    // The entries of the fields take more than six megabytes, the documents three at most.
+    CHECK(run_within(spec, 6 * 1024 * 1024) == 292);
+    CHECK(run_within(spec, 20 * 1024 * 1024) == 0);
+  }
+}
+
+// Bytes that this thread has taken of malloc and not given back; 0 with a malloc that does not tell.
+std::uint64_t allocated_bytes() {
+  std::uint64_t taken = 0, given_back = 0;
+  std::size_t size = sizeof taken;
+  if (mallctl == nullptr) return mallinfo2().uordblks + mallinfo2().hblkhd;
+  mallctl("thread.allocated", &taken, &size, nullptr, 0);
+  mallctl("thread.deallocated", &given_back, &size, nullptr, 0);
+  return taken - given_back;
+}
+
+TEST_CASE("groups charge what their accumulators take") {
+  for (const char* accumulators :
+       {"", R"(, "a": {"$sum": "$v"})", R"(, "a": {"$avg": "$v"}, "b": {"$sum": 1}, "c": {"$sum": 1})",
+        R"(, "a": {"$max": "$v"}, "b": {"$min": "$t"}, "c": {"$first": "$t"})", R"(, "a": {"$push": "$v"})",
+        R"(, "a": {"$push": "$t"}, "b": {"$push": "$t"})", R"(, "a": {"$addToSet": "$v"})",
+        R"(, "a": {"$addToSet": "$t"})", R"(, "a": {"$mergeObjects": "$$ROOT"})"}) {
+    INFO(accumulators);
+    for (const int documents : {1, 3, 20}) {
+      CAPTURE(documents);
+      Budget budget;
+      const BsonDoc spec = stages(R"([{"$group": {"_id": "$g")" + std::string(accumulators) + "}}]");
+      auto parsed = parse_stages(spec, ParseScope());
+      REQUIRE(parsed.has_value());
+      MergePipeline pipeline(std::move(*parsed), budget.budget);
+      constexpr int groups = 5000;
+      const std::uint64_t before = allocated_bytes();
+      for (int i = 0; i < groups * documents; ++i) {
+        BsonWriter writer;
+        writer.append("g", i % groups).append("v", i).append("t", "a text of thirty bytes or so " + std::to_string(i));
+        REQUIRE(pipeline.push(std::move(writer).finish()).has_value());
+      }
+      const double taken = static_cast<double>(allocated_bytes() - before) / groups;
+      const double charged = static_cast<double>(pipeline.held_bytes()) / groups;
+      CAPTURE(taken, charged);
+      CHECK(charged > 0.85 * taken);
+      CHECK((taken == 0 || charged < 1.6 * taken));
+    }
+  }
 }
 
 TEST_CASE("output that is not taken is bounded, too") {
