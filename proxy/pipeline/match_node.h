@@ -75,6 +75,7 @@ Result<bool> leaf_matches(const MatchNode& node, ValueView value, Meter& meter);
 struct FilterParse {
   const ParseScope& scope;        // of $expr
   std::uint64_t regex_bytes = 0;  // compiled so far
+  bool in_element = false;        // within an $elemMatch
 
   // Charges `nodes` of them, and `bytes` that they hold.
   Result<void> charge(std::uint64_t nodes, std::uint64_t bytes = 0) const {

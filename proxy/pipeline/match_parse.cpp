@@ -1,4 +1,7 @@
 #include "proxy/pipeline/match_node.h"
+
+#include <utility>
+
 #include "proxy/pipeline/names.h"
 #include "proxy/pipeline/text.h"
 
@@ -56,7 +59,9 @@ Result<MatchNodePtr> parse_elem_match(const MatchPath& path, ValueView value, Fi
       std::make_unique<MatchNode>(on_values ? Kind::elem_match_value : Kind::elem_match_object);
   node->path = path;
   if (!on_values) {
+    const bool outside = std::exchange(parse.in_element, true);
     auto child = parse_filter_document(doc, parse);
+    parse.in_element = outside;
     if (!child) {
       return child;
     }
@@ -198,6 +203,9 @@ Result<MatchNodePtr> parse_top_level(const Element& element, FilterParse& parse)
   if (op == "$alwaysTrue") return std::make_unique<MatchNode>(Kind::all_of);
   if (op == "$alwaysFalse") return std::make_unique<MatchNode>(Kind::never);
   if (op == "$expr") {
+    if (parse.in_element) {
+      return bad_value("$expr can only be applied to the top-level document");
+    }
     auto expr = parse_expression(element, parse.scope);
     if (!expr) {
       return expr.error();

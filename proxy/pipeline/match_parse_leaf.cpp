@@ -25,6 +25,9 @@ constexpr std::uint64_t regex_bytes_max = 8 * 1024 * 1024;
 
 Result<Regex> compile_regex(std::string_view pattern, std::string_view options,
                             FilterParse& parse) {
+  if (pattern.find('\0') != pattern.npos || options.find('\0') != options.npos) {
+    return bad_value("Regular expression cannot contain an embedded null byte");
+  }
   auto regex = Regex::compile(pattern, options);
   if (!regex) {
     return regex;

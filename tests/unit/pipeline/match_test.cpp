@@ -159,6 +159,8 @@ TEST_CASE("regular expressions match strings, with the server's options") {
        {R"({"a": {"$not": {"$regularExpression": {"pattern": "^z", "options": ""}}}})",
         R"({"a": "zz"})", 0},
        {R"({"a": {"@regex": "("}})", R"({})", -51091},
+       {R"({"a": {"@regex": "a\u0000b"}})", R"({})", -2},
+       {R"({"a": {"@regex": "ab", "@options": "\u0000i"}})", R"({})", -2},
        {R"({"a": {"@regex": "a", "@options": "q"}})", R"({})", -51108},
        {R"({"a": {"@options": "i"}})", R"({})", -2}});
 }
@@ -216,6 +218,9 @@ TEST_CASE("type, mod, size, all, elemMatch") {
          {R"({"a": {"$all": [1, 4]}})", R"({"a": [2, 1, 3]})", 0},
          {R"({"a": {"$all": []}})", R"({"a": []})", 0},
          {R"({"a": {"$all": [{"$elemMatch": {"b": 1}}]}})", R"({"a": [{"b": 1}]})", 1},
+         {R"({"a": {"$elemMatch": {"$expr": {"$eq": ["$b", 1]}}}})", R"({"a": [{"b": 1}]})", -2},
+         {R"({"a": {"$elemMatch": {"$or": [{"$expr": true}]}}})", R"({"a": [{"b": 1}]})", -2},
+         {R"({"$or": [{"a": {"$elemMatch": {"b": 1}}}, {"$expr": true}]})", R"({"a": []})", 1},
          {R"({"a": {"$elemMatch": {"$gt": 1, "$lt": 3}}})", R"({"a": [0, 2]})", 1},
          {R"({"a": {"$elemMatch": {"$gt": 1, "$lt": 3}}})", R"({"a": [0, 4]})", 0},
          {R"({"a": {"$elemMatch": {"$gt": 1}}})", R"({"a": 2})", 0},
