@@ -54,7 +54,8 @@ class FieldMerger {
  private:
   using Field = std::pair<std::string_view, ValueView>;
   // Both grow by doubling: half of their room may be empty, and while one grows the old half stands beside the new one.
-  static constexpr std::uint64_t field_bytes = 2 * (sizeof(Field) + sizeof(std::pair<std::string_view, std::size_t>) + 1);
+  static constexpr std::uint64_t field_bytes =
+      2 * (sizeof(Field) + sizeof(std::pair<std::string_view, std::size_t>) + 1);
 
   Meter& meter_;
   absl::flat_hash_map<std::string_view, std::size_t> index_;

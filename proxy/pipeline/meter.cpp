@@ -22,10 +22,11 @@ Error refusal(const MemoryBudget& budget, std::string_view what, std::uint64_t w
 }  // namespace
 
 Error too_many_steps_error() {
-  return {ErrorCode::operation_failed,
-          join("the expressions of a pipeline took more than ", steps_max,
-               " steps for one document: move them before the first $group, $sort, $limit or $count, so that the shards "
-               "evaluate them, or give them smaller arrays")};
+  return {
+      ErrorCode::operation_failed,
+      join("the expressions of a pipeline took more than ", steps_max,
+           " steps for one document: move them before the first $group, $sort, $limit or $count, so that the shards "
+           "evaluate them, or give them smaller arrays")};
 }
 
 Result<void> Meter::charge(std::uint64_t bytes) {

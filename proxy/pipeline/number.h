@@ -28,8 +28,8 @@ DecimalBytes to_decimal(ValueView number);
 std::optional<std::int64_t> decimal_to_int64(
     ValueView decimal);  // truncated; nullopt: out of range
 
-// A product of any number of numbers, in doubles and in integers at once: its type is the widest operand's, and a double
-// once the integers do not fit.
+// A product of any number of numbers, in doubles and in integers at once: its type is the widest operand's, and a
+// double once the integers do not fit.
 class NumberProduct {
  public:
   void multiply(ValueView number) noexcept;

@@ -111,8 +111,8 @@ Result<void> take_reply(ClusterCursor& cursor, RemoteCursor& remote, shard::Repl
 
 namespace {
 
-// What failed of a cursor's remotes. A refusal of memory leaves the documents where they are, so that the client may try
-// again: it must not hide an error after which the cursor cannot go on.
+// What failed of a cursor's remotes. A refusal of memory leaves the documents where they are, so that the client may
+// try again: it must not hide an error after which the cursor cannot go on.
 class Failures {
  public:
   explicit Failures(ClusterCursor& cursor) : cursor_(cursor) {}

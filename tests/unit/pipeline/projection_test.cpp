@@ -56,10 +56,13 @@ TEST_CASE("computed fields follow the kept ones") {
 }
 
 TEST_CASE("a computed dotted field replaces the scalars of an array, beside inclusions too") {
-  project(R"({"$project": {"a.b": {"$literal": "X"}}})", R"({"a": [1, {"c": 2}]})", R"({"a": [{"b": "X"}, {"b": "X"}]})");
-  project(R"({"$project": {"a.i": 1, "a.b": {"$literal": "X"}}})",
-          R"({"a": [1, {}, {"i": 1, "c": 2}, {"i": 1, "b": 0}, [], [1, {"i": 1}]]})",
-          R"({"a": [{"b": "X"}, {"b": "X"}, {"i": 1, "b": "X"}, {"i": 1, "b": "X"}, [], [{"b": "X"}, {"i": 1, "b": "X"}]]})");
+  project(R"({"$project": {"a.b": {"$literal": "X"}}})", R"({"a": [1, {"c": 2}]})",
+          R"({"a": [{"b": "X"}, {"b": "X"}]})");
+  project(
+      R"({"$project": {"a.i": 1, "a.b": {"$literal": "X"}}})",
+      R"({"a": [1, {}, {"i": 1, "c": 2}, {"i": 1, "b": 0}, [], [1, {"i": 1}]]})",
+      R"({"a": [{"b": "X"}, {"b": "X"}, {"i": 1, "b": "X"}, {"i": 1, "b": "X"}, [],
+                [{"b": "X"}, {"i": 1, "b": "X"}]]})");
   project(R"({"$project": {"a.b.c": {"$literal": "X"}}})", R"({"a": [{"b": [1, null]}, 2]})",
           R"({"a": [{"b": [{"c": "X"}, {"c": "X"}]}, {"b": {"c": "X"}}]})");
   project(R"({"$project": {"a.b.c": {"$literal": "X"}, "a.i": 1}})", R"({"a": [7]})", R"({"a": [{"b": {"c": "X"}}]})");
