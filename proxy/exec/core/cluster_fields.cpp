@@ -1,6 +1,8 @@
 #include "proxy/exec/core/cluster_fields.h"
 
+#include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "cursor/field_table.h"
 #include "proxy/auth/impersonation.h"
@@ -113,14 +115,14 @@ void append_versions(BsonWriter& out, const ShardCommand& command, std::int32_t 
 }
 
 bool reads_constants(const shard::Command& command, DocView body) {
-  if (!with_constants.contains(name_of(body)) || body["runtimeConstants"].exists()) return false;
-  for (std::size_t i = 0; i < command.section_count; ++i) {
-    const iovec& piece = command.sections[i];
-    for (const std::string_view name : {"$$NOW", "$$CLUSTER_TIME"}) {
-      if (::memmem(piece.iov_base, piece.iov_len, name.data(), name.size()) != nullptr) return true;
-    }
-  }
-  return false;
+  if (!with_constants.contains(name_of(body))) return false;
+  const auto names = [&command](std::string_view text) {
+    const auto sections = std::span(command.sections).first(command.section_count);
+    return std::any_of(sections.begin(), sections.end(), [text](const iovec& piece) {
+      return ::memmem(piece.iov_base, piece.iov_len, text.data(), text.size()) != nullptr;
+    });
+  };
+  return names("$$") && (names("$$NOW") || names("$$CLUSTER_TIME")) && !body["runtimeConstants"].exists();
 }
 
 // All shards of an operation, the merging one too, have one time.

@@ -138,15 +138,21 @@ void append_authorized(BsonWriter& out, const Request& request, const auth::Priv
   out.end().end().end().end().end();
   if (const ValueView filter = request.body["filter"]; filter.is_document()) out.append_item(filter.as_document());
   out.end().end();
-  const bool names_only = !privileges.allows(auth::Action::list_collections, request.db, {});
-  out.append("nameOnly", names_only || request.body["nameOnly"].truthy());
+  out.append("nameOnly", true);
+}
+
+// The user, if it may list those collections alone that its privileges name; null: it may list all.
+const auth::User* limited_user(const Context& context, const Client& client, const Request& request) {
+  const auth::User* const user = context.shared.authorization ? client.login.user.get() : nullptr;
+  const bool all = user == nullptr || user->privileges.allows(auth::Action::list_collections, request.db, {});
+  return all ? nullptr : user;
 }
 
 // The command for each shard, without `cursor`.
 BsonWriter listing_for_shard(const Context& context, const Client& client, const Request& request) {
   BsonWriter out;
-  const auth::User* const user = context.shared.authorization ? client.login.user.get() : nullptr;
-  if (user == nullptr || !request.body["authorizedCollections"].truthy()) {
+  const auth::User* const user = limited_user(context, client, request);
+  if (user == nullptr) {
     copy_command(out, request, {"cursor"});
     return out;
   }
@@ -208,7 +214,7 @@ Task<Result<Response>> list_collections_command(Context& context, Client& client
   if (shards.size() == 1) {
     BsonDoc scratch;
     shard::Command command = forward_command(request, scratch);
-    if (request.body["authorizedCollections"].truthy()) {
+    if (limited_user(context, client, request) != nullptr) {
       BsonWriter out = listing_for_shard(context, client, request);
       if (const ValueView cursor = request.body["cursor"]; cursor.exists()) out.append("cursor", cursor);
       scratch = std::move(out).finish();

@@ -958,6 +958,26 @@ TEST_CASE("the cluster's default concerns are those of commands that name none")
   }
 }
 
+TEST_CASE("a user who may not list all collections sees those that its privileges name") {
+  const bool limited = GENERATE(true, false);
+  FakeCluster cluster;
+  auth::UserSpec ann{"ann", "app", {{"read", "app"}}, {}, {}};
+  if (limited)
+    ann.resolved =
+        auth::ResolvedRoles{.privileges = {{.db = "app", .collection = "orders", .actions = {auth::Action::find}}}};
+  cluster.log_in(ann);
+  const BsonDoc reply = cluster.run(
+      "{'listCollections': 1, 'nameOnly': true, 'authorizedCollections': true, "
+      "'filter': {'type': 'collection'}, '$db': 'app'}");
+  CAPTURE(to_json(reply));
+  const auto sent = cluster.sent_to(1, "listCollections");
+  REQUIRE(sent.size() == 1);
+  CHECK(sent[0].view()["authorizedCollections"].exists() != limited);
+  CHECK(sent[0].view()["nameOnly"].truthy());
+  const std::string names = to_json(doc("{'name': {'$in': ['orders']}}").view());
+  CHECK((to_json(sent[0].view()["filter"]).find(names) != std::string::npos) == limited);
+}
+
 TEST_CASE("the find that chooses a write's document sees the latest, whatever reads see by default") {
   for (const std::int32_t wire_version : {8, 9, 17}) {
     CAPTURE(wire_version);
