@@ -45,7 +45,7 @@ def test_it_says_whether_it_serves(binary, shard_set, make_proxy):
     # Without a port in the configuration there is no health: another server may have the default port.
     proxy.config_path.write_text("net: {")
     code, out, err = check(binary, "--config", proxy.config_path, "--set", f"net.port={proxy.port}")
-    assert code == 1 and not out and "not valid YAML" in err and "whom to ask" in err
+    assert code == 1 and not out and "not valid YAML" in err and "names no port to ask" in err
     proxy.config_path.write_text(text)
 
 
