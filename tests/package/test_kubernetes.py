@@ -137,7 +137,7 @@ def test_the_key_file_of_a_cluster_is_taken_as_it_is_mounted(binary, objects, tm
         assert check(0o440, 0, 65532) == (0, "")
         assert check(0o400, 65532, 65532) == (0, "")
         for mode, owner, group, why in ((0o400, 0, 0, "Permission denied"), (0o440, 65532, 65532, "open to its group"),
-                                        (0o444, 0, 65532, "read by everybody"), (0o460, 0, 65532, "open to its group")):
+                                        (0o444, 0, 65532, "world-readable"), (0o460, 0, 65532, "open to its group")):
             code, said = check(mode, owner, group)
             assert code == 78 and why in said, (mode, said)
     finally:
