@@ -19,7 +19,7 @@ inline constexpr std::size_t value_bytes_max = 16 * 1024 * 1024 + 16 * 1024;
 
 // The work on one document, in steps of some 30 ns: a worker has other requests. Of expressions an evaluated operator,
 // operand or path, of filters a value.
-inline constexpr std::uint64_t steps_max = 50'000'000;
+inline constexpr std::uint64_t steps_max = 20'000'000;
 Error too_many_steps_error();  // OperationFailed (96)
 // The steps of walking over elements, and of reading bytes one by one.
 inline constexpr std::uint64_t steps_of_elements(std::uint64_t count) noexcept { return count / 4; }

@@ -374,7 +374,8 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
       failure->unsent = true;
       // Ours, not the shard's: clients are to take both for a host that was not reached.
       const bool ends = failure->error.is(ErrorCode::shutdown_in_progress);
-      if (ends || failure->error.is(ErrorCode::too_many_files_open)) failure->error.code = static_cast<std::int32_t>(ErrorCode::host_unreachable);
+      if (ends || failure->error.is(ErrorCode::too_many_files_open))
+        failure->error.code = static_cast<std::int32_t>(ErrorCode::host_unreachable);
       failure->final = ends || !shard.replica_set() || failure->error.is(ErrorCode::max_time_ms_expired) ||
                       !is_retriable(failure->error.code);
       record.failed(failure->error.code);
