@@ -90,6 +90,7 @@ Result<void> take_field(FindArguments& find, FindField which, const Element& fie
       find.collation = field;
       break;
     case FindField::term:  // of elections: a primary that hears of a later one steps down
+      if (field.type != BsonType::int64) return wrong_type(field.name, field, "long");
       return Error(ErrorCode::unauthorized, "not authorized for query with term");
   }
   return {};
