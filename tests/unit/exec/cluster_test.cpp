@@ -963,8 +963,8 @@ TEST_CASE("a user who may not list all collections sees those that its privilege
   FakeCluster cluster;
   auth::UserSpec ann{"ann", "app", {{"read", "app"}}, {}, {}};
   if (limited)
-    ann.resolved =
-        auth::ResolvedRoles{.privileges = {{.db = "app", .collection = "orders", .actions = {auth::Action::find}}}};
+    ann.resolved = auth::ResolvedRoles{
+        .roles = {}, .privileges = {{.db = "app", .collection = "orders", .actions = {auth::Action::find}}}};
   cluster.log_in(ann);
   const BsonDoc reply = cluster.run(
       "{'listCollections': 1, 'nameOnly': true, 'authorizedCollections': true, "
