@@ -20,15 +20,6 @@ namespace {
 constexpr auto config_answer_max = std::chrono::seconds(30);
 constexpr std::size_t documents_per_step = 32;
 
-const shard::ReadPreference& primary_preferred() {
-  static const shard::ReadPreference instance = [] {
-    shard::ReadPreference preference;
-    preference.mode = shard::ReadMode::primary_preferred;
-    return preference;
-  }();
-  return instance;
-}
-
 void append_read_preference(BsonWriter& out) {
   out.begin_document("$readPreference").append("mode", "primaryPreferred").end();
 }
@@ -52,7 +43,7 @@ Task<Result<shard::Reply>> ConfigClient::call(BsonDoc body, std::optional<shard:
   options.budget = &budget_;
   options.deadline = Clock::now() + config_answer_max;
   options.host = std::move(host);
-  if (reads) options.read_preference = &primary_preferred();
+  if (reads) options.read_preference = &shard::ReadPreference::primary_preferred();
   options.retry = reads ? shard::RetryPolicy::idempotent : shard::RetryPolicy::not_idempotent;
   BsonWriter times;
   if (const auto time = clock_.for_server(trusted_)) auth::append_cluster_time(times, *time);

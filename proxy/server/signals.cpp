@@ -52,8 +52,6 @@ Signals::Signals(Loop& loop, const exec::Services& shared, Shutdown& shutdown, R
 void Signals::start() {
   stop_early_ = nullptr;
   for (const int signal : std::exchange(early_, {})) handle(signal);
-  signals_.cancel();
-  wait();
 }
 
 void Signals::wait_for_stop(std::function<void()> stop) {

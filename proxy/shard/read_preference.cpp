@@ -106,4 +106,9 @@ Result<ReadPreference> ReadPreference::parse(DocView document) {
   return result;
 }
 
+const ReadPreference& ReadPreference::primary_preferred() {
+  static const ReadPreference instance{ReadMode::primary_preferred, {}, -1};
+  return instance;
+}
+
 }  // namespace spillway::shard

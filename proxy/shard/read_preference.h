@@ -30,6 +30,8 @@ struct ReadPreference {
   // Errors: FailedToParse(9) for an unknown mode, BadValue(2) for tags with primary,
   // MaxStalenessOutOfRange(160), TypeMismatch(14).
   static Result<ReadPreference> parse(DocView document);
+  // What this router's own questions have: a secondary may answer while there is no primary.
+  static const ReadPreference& primary_preferred();
 };
 
 }  // namespace spillway::shard

@@ -11,6 +11,7 @@
 #include "proxy/auth/privilege.h"
 #include "proxy/auth/users.h"
 #include "proxy/base/log.h"
+#include "proxy/catalog/versions.h"
 #include "proxy/config/parameters.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/process_memory.h"
@@ -48,16 +49,6 @@ std::optional<auth::ScramCredentials> credentials_of(DocView all, auth::Hash has
   if (!sound) return std::nullopt;
   return auth::ScramCredentials{static_cast<std::uint32_t>(*iterations), *salt, *stored_key,
                                 *server_key};
-}
-
-decltype(auth::UserSpec::uuid) uuid_of(ValueView id) {
-  constexpr std::uint8_t user_id_subtype = 4;
-  decltype(auth::UserSpec::uuid) uuid;
-  if (id.type != BsonType::binary) return uuid;
-  const auto [subtype, data] = id.as_binary();
-  if (subtype != user_id_subtype || data.size() != uuid.emplace().size()) return std::nullopt;
-  std::copy(data.begin(), data.end(), uuid->begin());
-  return uuid;
 }
 
 // Restrictions of the user, or a list of those of each role.
@@ -116,7 +107,7 @@ Result<auth::UserSpec> parse_stored_user(DocView document, std::size_t& unknown_
                                db.as_string(), name.as_string()));
   }
   auth::UserSpec user{std::string(name.as_string()), std::string(db.as_string()), {}, {}, {}};
-  user.uuid = uuid_of(document["userId"]);
+  user.uuid = catalog::read_uuid(document["userId"]);
   const ValueView credentials = document["credentials"];
   if (credentials.is_document()) {
     user.sha1 = credentials_of(credentials.as_document(), auth::Hash::sha1);
@@ -140,22 +131,13 @@ Result<auth::UserSpec> parse_stored_user(DocView document, std::size_t& unknown_
 
 namespace {
 
-const shard::ReadPreference& primary_preferred() {
-  static const shard::ReadPreference instance = [] {
-    shard::ReadPreference preference;
-    preference.mode = shard::ReadMode::primary_preferred;
-    return preference;
-  }();
-  return instance;
-}
-
 // As the shard of the users answers; its reply must be ok. Without a primary a secondary does.
 Task<ShardOutcome> ask_for_users(Context& context, BsonDoc question) {
   BsonWriter out;
   out.append_elements(question).begin_document("$readPreference").append("mode", "primaryPreferred").end();
   const BsonDoc command = std::move(out).finish();
   shard::CallOptions options;
-  options.read_preference = &primary_preferred();
+  options.read_preference = &shard::ReadPreference::primary_preferred();
   options.budget = &context.shared.memory.replies;
   options.retry = shard::RetryPolicy::idempotent;
   options.deadline = Clock::now() + patience;

@@ -33,8 +33,6 @@ DocView body_of(const shard::Command& command) {
 
 namespace {
 
-constexpr std::int32_t wire_version_of_write_blocking = 17;  // 6.0
-
 constexpr FieldTable<4> reads({"find", "aggregate", "count", "distinct"});
 constexpr FieldTable<4> with_constants({"find", "aggregate", "update", "findAndModify"});
 constexpr FieldTable<3> transaction_ends({"commitTransaction", "abortTransaction", "coordinateCommitTransaction"});
@@ -222,7 +220,7 @@ BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, co
   if (const auth::User* const user = options.user) {
     auth::append_impersonation(out, user->db, user->name, user->resolved ? user->resolved->roles : user->roles, wire);
     // A server that is not told looks at the rights of the connection, which are the router's: every right.
-    if (wire >= wire_version_of_write_blocking) {
+    if (wire >= wire_version_of_6_0) {
       out.append("mayBypassWriteBlocking", user->privileges.on_cluster().has(auth::Action::bypass_write_blocking_mode));
     }
   }

@@ -7,7 +7,7 @@
 
 namespace spillway::exec {
 
-inline constexpr std::int32_t wire_version_of_4_4 = 9, wire_version_of_5_0 = 13;
+inline constexpr std::int32_t wire_version_of_4_4 = 9, wire_version_of_5_0 = 13, wire_version_of_6_0 = 17;
 
 // shardVersion and databaseVersion of what the command relies on, in the shard's form; readConcern where a member that
 // is not the primary may answer: without one it looks at no version, and shows documents that have moved away.

@@ -38,7 +38,7 @@ namespace {
 constexpr std::int32_t resume_token_not_found = 40585;   // of 4.2
 constexpr std::int32_t change_stream_fatal_error = 280;  // from 4.4 on
 constexpr std::int32_t invalid_resume_token = 260;
-constexpr std::int32_t wire_version_of_6_0 = 17, wire_version_of_7_0 = 21;
+constexpr std::int32_t wire_version_of_7_0 = 21;
 constexpr std::int64_t await_ms_default = 1'000;
 // A shard tells after so long what it promises, so that the others' events may leave; but not in a hurry, for clients
 // that do not wait.

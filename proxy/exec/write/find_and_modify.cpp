@@ -182,11 +182,8 @@ Task<Result<Response>> without_match(Context& context, const Request& request,
   Rewrite rewrite;
   rewrite.upsert = true;
   if (plan->update) rewrite.update = plan->update->view();
-  BsonDoc owned;
-  if (may_meet_orphans(context, routing)) {
-    owned = both_filters(statement.query, plan->owned);
-    rewrite.query = owned.view();
-  }
+  const auto query = query_of_upsert(context, routing, statement, *plan);
+  if (query) rewrite.query = query->view();
   const BsonDoc body = rewritten(request, rewrite);
   const ShardCommand command(plan->shard, RoutedBy::sharded(routing), shard::Command::of_body(body));
   co_return co_await modify(context, request, statement, routing, command);

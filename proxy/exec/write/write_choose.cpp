@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cursor/sort_pattern.h"
+#include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/repeat.h"
 #include "proxy/exec/read/sort_projection.h"
@@ -182,12 +183,17 @@ BsonDoc narrow_filter(const Statement& statement, DocView chosen, DocView unchan
 }  // namespace
 
 bool may_meet_orphans(const Context& context, const catalog::CollectionRouting& routing) {
-  constexpr std::int32_t wire_version_of_6_0 = 17;
   if (!context.in_cluster()) return false;
   for (const catalog::ShardIndex shard : routing.all_shards()) {
     if (context.gateway.capabilities(shard).max_wire_version < wire_version_of_6_0) return true;
   }
   return false;
+}
+
+std::optional<BsonDoc> query_of_upsert(const Context& context, const catalog::CollectionRouting& routing,
+                                       const Statement& statement, const UpsertPlan& plan) {
+  if (!may_meet_orphans(context, routing)) return std::nullopt;
+  return both_filters(statement.query, plan.owned);
 }
 
 Choices::Choices(Context& context, std::string_view collection, const Statement& statement,

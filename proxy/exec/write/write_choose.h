@@ -47,6 +47,9 @@ BsonDoc both_filters(DocView one, DocView other);
 BsonDoc match_nothing();
 // Shards below 6.0 write to documents that have moved away, too: what is asked of all of them may meet only those.
 bool may_meet_orphans(const Context& context, const catalog::CollectionRouting& routing);
+// Of an upsert that nothing matched: it cannot meet those either. nullopt: the client's query.
+std::optional<BsonDoc> query_of_upsert(const Context& context, const catalog::CollectionRouting& routing,
+                                       const Statement& statement, const UpsertPlan& plan);
 
 // The choices of one write: the next one each time that the write has found nothing, since another client's write came
 // first. Everything outlives it.

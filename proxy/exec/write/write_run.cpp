@@ -536,11 +536,8 @@ Task<StepOutcome> insert_by_upsert(WriteRun& run, std::uint32_t op,
   if (plan.has_error()) co_return StepOutcome{.n = 0, .fatal = refuse(run, op, plan.error())};
   OpRewrite rewrite;
   if (plan->update) rewrite.update = plan->update->view();
-  BsonDoc owned;
-  if (may_meet_orphans(run.context, *run.routing)) {
-    owned = both_filters(statement.query, plan->owned);
-    rewrite.query = owned.view();
-  }
+  const auto query = query_of_upsert(run.context, *run.routing, statement, *plan);
+  if (query) rewrite.query = query->view();
   const BsonDoc document = rewritten(run.command.ops[op], rewrite);
   const catalog::ShardSet owner{plan->shard};
   co_return co_await step(run, op, document, owner);
