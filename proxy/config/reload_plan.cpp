@@ -6,6 +6,7 @@
 
 #include "proxy/catalog/routing_change.h"
 #include "proxy/config/table.h"
+#include "proxy/config/tls.h"
 
 namespace spillway {
 
@@ -19,6 +20,13 @@ bool same_shards(const catalog::RoutingSnapshot& a, const catalog::RoutingSnapsh
   return std::equal(
       a.shards().begin(), a.shards().end(), b.shards().begin(), b.shards().end(),
       [](const catalog::Shard& x, const catalog::Shard& y) { return x.name == y.name && x.uri == y.uri; });
+}
+
+// The servers' connection strings are made of it at start. New content of the same files is read by every reload.
+bool same_cluster_tls(const TlsConfig& now, const TlsConfig& next) {
+  const auto before = cluster_tls(now);
+  const auto after = cluster_tls(next);
+  return !before.has_error() && !after.has_error() && *before == *after;
 }
 
 void plan_routing(ReloadPlan& plan, const catalog::RoutingSnapshot& now, const catalog::RoutingSnapshot& next) {
@@ -47,6 +55,9 @@ ReloadPlan plan_reload(const Config& now, const catalog::RoutingSnapshot* table,
     plan_routing(plan, *table, *loaded.routing);
   } else if (table != nullptr || loaded.routing) {
     plan.refusals.push_back(needs_start("routing.shards"));
+  }
+  if (!now.cluster.config_db.empty() && !same_cluster_tls(now.net.tls, loaded.config.net.tls)) {
+    plan.refusals.push_back(needs_start("net.tls, of what it says for the cluster's servers,"));
   }
   plan.needs_start = !plan.refusals.empty();
   // Two processes would write by two tables, and neither would look for stray documents.

@@ -140,7 +140,7 @@ constexpr std::array all_keys = {
         "The CA certificates that sign clients' certificates. With this key clients need a certificate; without it "
         "none is requested."),
     row("net.tls.CRLFile", AT(net.tls.crl_file), reload, {.example = "/etc/spillway/crl.pem", .range = "a PEM file"},
-        "Certificates of clients that were revoked."),
+        "Certificates that were revoked: of clients, and of a cluster's servers."),
     row("net.tls.allowConnectionsWithoutCertificates", AT(net.tls.allow_connections_without_certificates), reload, {},
         "With net.tls.CAFile: clients may connect without a certificate; a certificate that they send must still be "
         "valid."),

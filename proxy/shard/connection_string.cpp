@@ -3,11 +3,13 @@
 #include <absl/strings/ascii.h>
 #include <fmt/format.h>
 #include <mongoc/mongoc.h>
+#include <strings.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <memory>
+#include <tuple>
 #include <utility>
 
 #include "proxy/base/credentials_directory.h"
@@ -67,6 +69,22 @@ std::vector<std::string> ignored_options(const mongoc_uri_t* uri) {
   return names;
 }
 
+// libmongoc does not know tlsCRLFile: cuts it out of the connection string. Its value.
+std::string cut_crl_file(std::string& uri) {
+  constexpr std::string_view name = "tlsCRLFile=";
+  for (std::size_t at = uri.find('?'); at != std::string::npos; at = uri.find('&', at + 1)) {
+    const std::size_t start = at + 1;
+    if (::strncasecmp(uri.c_str() + start, name.data(), name.size()) != 0) continue;
+    const std::size_t end = std::min(uri.find('&', start), uri.size());
+    char* const value = mongoc_uri_unescape(uri.substr(start + name.size(), end - start - name.size()).c_str());
+    std::string text = value == nullptr ? "" : value;
+    bson_free(value);
+    end == uri.size() ? uri.erase(at) : uri.erase(start, end + 1 - start);
+    return text;
+  }
+  return {};
+}
+
 Error unsupported(std::string_view what) {
   return Error(ErrorCode::command_not_supported,
                fmt::format("{} in a shard's connection string is not supported yet", what));
@@ -76,13 +94,16 @@ std::string text_option(const mongoc_uri_t* uri, const char* name) {
   return mongoc_uri_get_option_as_utf8(uri, name, "");
 }
 
-Result<std::optional<TlsClientSettings>> tls_of(const mongoc_uri_t* uri) {
+Result<std::optional<TlsClientSettings>> tls_of(const mongoc_uri_t* uri, const std::string& crl_file) {
   if (!mongoc_uri_get_tls(uri)) return std::optional<TlsClientSettings>();
   const auto flag = [&](const char* name) { return mongoc_uri_get_option_as_bool(uri, name, false); };
   TlsClientSettings settings;
-  for (const auto& [option, file] : {std::pair(MONGOC_URI_TLSCERTIFICATEKEYFILE, &settings.files.certificate_key),
-                                     std::pair(MONGOC_URI_TLSCAFILE, &settings.files.ca)}) {
-    auto path = expand_credentials(text_option(uri, option));
+  for (const auto& [option, written, file] :
+       {std::tuple(MONGOC_URI_TLSCERTIFICATEKEYFILE, text_option(uri, MONGOC_URI_TLSCERTIFICATEKEYFILE),
+                   &settings.files.certificate_key),
+        std::tuple(MONGOC_URI_TLSCAFILE, text_option(uri, MONGOC_URI_TLSCAFILE), &settings.files.ca),
+        std::tuple("tlscrlfile", crl_file, &settings.files.crl)}) {
+    auto path = expand_credentials(written);
     if (path.has_error()) {
       return Error(ErrorCode::failed_to_parse,
                    fmt::format("Invalid connection string: {}: {}", option, path.error().message));
@@ -224,6 +245,7 @@ Result<std::string> connection_string_for(std::string_view host_spec, const TlsC
       if (!value.empty()) options.push_back(fmt::format("{}={}", option, escaped(value)));
     };
     add_text("tlsCAFile", tls->files.ca);
+    add_text("tlsCRLFile", tls->files.crl);
     add_text("tlsCertificateKeyFile", tls->files.certificate_key);
     add_text("tlsCertificateKeyFilePassword", tls->files.key_password);
     if (tls->invalid_certificates) options.emplace_back("tlsAllowInvalidCertificates=true");
@@ -240,8 +262,9 @@ bool holds_password(std::string_view uri) {
   return at != std::string_view::npos && rest.substr(0, at).find(':') != std::string_view::npos;
 }
 
-Result<ConnectionString> parse_connection_string(const std::string& uri) {
+Result<ConnectionString> parse_connection_string(std::string uri) {
   if (uri.starts_with("mongodb+srv://")) return unsupported("mongodb+srv");
+  const std::string crl_file = cut_crl_file(uri);
   const Complaints complaints;
   bson_error_t why;
   const Uri parsed(mongoc_uri_new_with_error(uri.c_str(), &why));
@@ -272,7 +295,7 @@ Result<ConnectionString> parse_connection_string(const std::string& uri) {
     return Error(ErrorCode::failed_to_parse, "Invalid connection string: it names no host");
   }
   if (const char* name = mongoc_uri_get_replica_set(parsed.get())) result.set_name = name;
-  auto tls = tls_of(parsed.get());
+  auto tls = tls_of(parsed.get(), crl_file);
   if (tls.has_error()) return tls.error();
   result.tls = *std::move(tls);
   result.direct = mongoc_uri_get_option_as_bool(parsed.get(), MONGOC_URI_DIRECTCONNECTION, false);

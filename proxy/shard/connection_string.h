@@ -26,7 +26,7 @@ struct ConnectionString {
 // Errors, all FailedToParse(9) or CommandNotSupported(115) with the reason: not a mongodb:// string, no host, several
 // hosts without replicaSet, mongodb+srv, Unix sockets, an unsupported mechanism, an option that no driver knows. No
 // message repeats a password. For start-up: any thread.
-Result<ConnectionString> parse_connection_string(const std::string& uri);
+Result<ConnectionString> parse_connection_string(std::string uri);
 // The connection string of a shard as config.shards names it: "set/host:port,host:port", or "host:port" for a server
 // that is no replica set. `tls`: null for plain text. FailedToParse(9), naming what is wrong. A seed list: monitors
 // find the set's other members.

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "proxy/config/reload_plan.h"
 #include "proxy/config/tls.h"
 #include "proxy/config/yaml_keys.h"
 #include "tests/support/certificates.h"
@@ -371,4 +372,21 @@ TEST_CASE("a_key_file_holds_one_key_or_two") {
   CHECK(read("abcdef", 0440, 0) == Words{"abcdef"});
   CHECK(read("abcdef", 0460, 0) == Words{": is open to its group (chmod g-rwx)"});
   CHECK(read("abcdef", 0444, 0) == Words{": is world-readable (chmod o-rwx)"});
+}
+
+TEST_CASE("a reload that changes TLS towards the cluster's servers needs a process that starts with it") {
+  const LoadResult now = load_cluster("");
+  LoadResult next = load_cluster("");
+  next.config.net.tls.mode = TlsMode::allow;  // clients' alone
+  CHECK(plan_reload(now.config, nullptr, next).refusals.empty());
+  const Config clients_only = next.config;
+  next.config.net.tls.mode = TlsMode::require;
+  const ReloadPlan plan = plan_reload(clients_only, nullptr, next);
+  REQUIRE(plan.refusals.size() == 1);
+  CHECK(plan.refusals[0].starts_with("net.tls, of what it says for the cluster's servers, cannot be changed"));
+  CHECK(plan.needs_start);
+  const Config required = next.config;
+  CHECK(plan_reload(required, nullptr, next).refusals.empty());
+  next.config.net.tls.crl_file = "/crl.pem";
+  CHECK(plan_reload(required, nullptr, next).refusals.size() == 1);
 }

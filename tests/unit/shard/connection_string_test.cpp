@@ -54,16 +54,25 @@ TEST_CASE("a connection string says how to speak TLS") {
   CHECK_FALSE(parse_connection_string("mongodb://a/")->tls.has_value());
   CHECK(parse_connection_string("mongodb://a/?tls=true")->tls == TlsClientSettings());
   const auto parsed = parse_connection_string(
-      "mongodb://a/?tls=true&tlsCAFile=/ca.pem&tlsCertificateKeyFile=/own.pem&"
+      "mongodb://a/?tls=true&tlsCAFile=/ca.pem&tlsCRLFile=/my%20crl.pem&tlsCertificateKeyFile=/own.pem&"
       "tlsCertificateKeyFilePassword=sesame&tlsAllowInvalidHostnames=true");
   REQUIRE(parsed.has_value());
   CHECK(parsed->ignored_options.empty());
   TlsClientSettings expected;
   expected.files.ca = "/ca.pem";
+  expected.files.crl = "/my crl.pem";
   expected.files.certificate_key = "/own.pem";
   expected.files.key_password = "sesame";
   expected.invalid_hostnames = true;
   CHECK(parsed->tls == expected);
+  for (const char* const uri : {"mongodb://a/?tlscrlfile=/c.pem", "mongodb://a/?tlsCRLFile=/c.pem&tls=true",
+                                "mongodb://a/?tls=true&tlsCRLFile=/c.pem"}) {
+    INFO(uri);
+    const auto revoked = parse_connection_string(uri);
+    REQUIRE(revoked.has_value());
+    CHECK(revoked->ignored_options.empty());
+    CHECK((revoked->tls ? revoked->tls->files.crl : "/c.pem") == "/c.pem");
+  }
   const auto insecure = parse_connection_string("mongodb://a/?ssl=true&tlsInsecure=true");
   REQUIRE(insecure.has_value());
   REQUIRE(insecure->tls.has_value());
@@ -111,6 +120,7 @@ TEST_CASE("a shard of config.shards as a connection string") {
   TlsClientSettings tls;
   CHECK(made("rs0/a:1", &tls) == "mongodb://a:1/?replicaSet=rs0&tls=true");
   tls.files.ca = "/etc/my ca.pem";
+  tls.files.crl = "/etc/crl&.pem";
   tls.files.certificate_key = "/etc/key.pem";
   tls.files.key_password = "a&b=c%@é";
   tls.invalid_certificates = tls.invalid_hostnames = true;
