@@ -125,16 +125,6 @@ BsonDoc ns_param(std::string_view ns) {
   return std::move(out).finish();
 }
 
-// A field that may be a name, or a list of names: each name once.
-template <class Each>
-void for_each_name(ValueView value, const Each& each) {
-  if (value.is_string()) each(value.as_string());
-  if (!value.is_array()) return;
-  for (const Element& name : value.as_document()) {
-    if (name.is_string()) each(name.as_string());
-  }
-}
-
 }  // namespace
 
 AuditLog::AuditLog(Options options) : options_(std::move(options)) {
@@ -182,6 +172,14 @@ void AuditLog::administrative(const Client& client, const Request& request, std:
   write("authCheck", &client, check_param(request), result);
 }
 
+// `index`: its name, or its key.
+void AuditLog::dropped_index(const Client& client, const Request& request, ValueView index, std::int32_t result) {
+  BsonWriter out;
+  out.append("ns", request.ns());
+  out.append("indexName", index.is_string() ? std::string(index.as_string()) : to_json(index));
+  write("dropIndex", &client, std::move(out).finish(), result);
+}
+
 void AuditLog::done(const Client& client, const CommandSpec& spec, const Request& request, std::int32_t result) {
   switch (kind_of(spec)) {
     case AuditKind::plain:
@@ -194,7 +192,7 @@ void AuditLog::done(const Client& client, const CommandSpec& spec, const Request
       return write("dropDatabase", &client, ns_param(request.db), result);
     case AuditKind::create_index: {
       const ValueView indexes = request.body["indexes"];
-      if (!indexes.is_array()) return;
+      if (!indexes.is_array()) return administrative(client, request, result);
       for (const Element& index : indexes.as_document()) {
         if (!index.is_document()) continue;
         BsonWriter out;
@@ -207,13 +205,12 @@ void AuditLog::done(const Client& client, const CommandSpec& spec, const Request
       }
       return;
     }
-    case AuditKind::drop_index:
-      for_each_name(request.body["index"], [&](std::string_view name) {
-        BsonWriter out;
-        out.append("ns", request.ns()).append("indexName", name);
-        write("dropIndex", &client, std::move(out).finish(), result);
-      });
+    case AuditKind::drop_index: {
+      const ValueView index = request.body["index"];
+      if (!index.is_array()) return dropped_index(client, request, index, result);
+      for (const Element& one : index.as_document()) dropped_index(client, request, one, result);
       return;
+    }
     case AuditKind::rename: {
       const ValueView from = request.body.first(), to = request.body["to"];
       BsonWriter out;

@@ -62,6 +62,7 @@ class AuditLog {
 
  private:
   void write(std::string_view atype, const Client* client, BsonDoc param, std::int32_t result);
+  void dropped_index(const Client& client, const Request& request, ValueView index, std::int32_t result);
   void hand_over(std::string line);
 
   Options options_;

@@ -85,6 +85,9 @@ std::span<const CommandSpec> sharding_commands() {
   using enum Trait;
   static constexpr Trait in_cluster = admin_only | cluster_only;
   static constexpr auto form = [](std::string_view name, std::string_view help, CommandNeed need) {
+    return CommandSpec{name, help, by_form, need, in_cluster | audited};
+  };
+  static constexpr auto asking = [](std::string_view name, std::string_view help, CommandNeed need) {
     return CommandSpec{name, help, by_form, need, in_cluster};
   };
   static constexpr auto refused = [](std::string_view name, Handler handler) {
@@ -109,15 +112,15 @@ std::span<const CommandSpec> sharding_commands() {
       form("abortUnshardCollection", "give unshardCollection up", on_full_name(Action::reshard_collection)),
       form("setAllowMigrations", "let chunks of a collection move, or not", on_full_name(Action::internal)),
       form("repairShardedCollectionChunksHistory", "repair the chunks' history", on_full_name(Action::split_chunk)),
-      {"split", "split a chunk", split_command, on_full_name(Action::split_chunk), in_cluster},
-      {"moveChunk", "move a chunk", move_chunk_command, on_full_name(Action::move_chunk), in_cluster},
-      {"movechunk", "older name of moveChunk", move_chunk_command, on_full_name(Action::move_chunk), in_cluster},
+      {"split", "split a chunk", split_command, on_full_name(Action::split_chunk), in_cluster | audited},
+      {"moveChunk", "move a chunk", move_chunk_command, on_full_name(Action::move_chunk), in_cluster | audited},
+      {"movechunk", "older name of moveChunk", move_chunk_command, on_full_name(Action::move_chunk), in_cluster | audited},
       form("moveRange", "move a range of a chunk", on_full_name(Action::move_chunk)),
-      {"mergeChunks", "merge chunks", merge_chunks_command, on_full_name(Action::split_chunk), in_cluster},
+      {"mergeChunks", "merge chunks", merge_chunks_command, on_full_name(Action::split_chunk), in_cluster | audited},
       {"mergeAllChunksOnShard", "merge what can be merged on a shard", merge_all_chunks_command,
-       on_full_name(Action::split_chunk), in_cluster},
+       on_full_name(Action::split_chunk), in_cluster | audited},
       {"clearJumboFlag", "let a jumbo chunk move again", clear_jumbo_flag_command,
-       on_full_name(Action::clear_jumbo_flag), in_cluster},
+       on_full_name(Action::clear_jumbo_flag), in_cluster | audited},
       form("addShard", "add a shard", on_cluster(Action::add_shard)),
       form("addshard", "older name of addShard", on_cluster(Action::add_shard)),
       form("removeShard", "drain a shard, and remove it", on_cluster(Action::remove_shard)),
@@ -130,17 +133,17 @@ std::span<const CommandSpec> sharding_commands() {
       form("updateZoneKeyRange", "give a range to a zone", by_rule(may_change_zone)),
       form("balancerStart", "start the balancer", by_rule(may_set_balancer)),
       form("balancerStop", "stop the balancer", by_rule(may_set_balancer)),
-      form("balancerStatus", "state of the balancer", by_rule(may_see_balancer)),
-      form("balancerCollectionStatus", "is a collection balanced?", on_full_name(Action::enable_sharding)),
+      asking("balancerStatus", "state of the balancer", by_rule(may_see_balancer)),
+      asking("balancerCollectionStatus", "is a collection balanced?", on_full_name(Action::enable_sharding)),
       form("configureCollectionBalancing", "how a collection is balanced", on_full_name(Action::enable_sharding)),
       form("setFeatureCompatibilityVersion", "let the features of a version be used",
        on_cluster(Action::set_feature_compatibility_version)),
       form("setDefaultRWConcern", "the cluster's default concerns", on_cluster(Action::set_default_rw_concern)),
-      form("getDefaultRWConcern", "the cluster's default concerns", on_cluster(Action::get_default_rw_concern)),
+      asking("getDefaultRWConcern", "the cluster's default concerns", on_cluster(Action::get_default_rw_concern)),
       form("setClusterParameter", "set a parameter of the cluster", on_cluster(Action::set_cluster_parameter)),
-      form("getClusterParameter", "read parameters of the cluster", on_cluster(Action::get_cluster_parameter)),
+      asking("getClusterParameter", "read parameters of the cluster", on_cluster(Action::get_cluster_parameter)),
       form("setUserWriteBlockMode", "refuse users' writes", on_cluster(Action::set_user_write_block_mode)),
-      {"fsync", "write the shards' data to disk", fsync_shards, on_cluster(Action::fsync), in_cluster},
+      {"fsync", "write the shards' data to disk", fsync_shards, on_cluster(Action::fsync), in_cluster | audited},
       {"fsyncUnlock", "not possible here", only_through_mongos, on_cluster(Action::unlock), in_cluster},
       refused("cloneCollectionAsCapped", not_on_routers),
       refused("checkMetadataConsistency", only_through_mongos),

@@ -138,6 +138,13 @@ TEST_CASE("administrative commands have MongoDB's names and fields", "[audit]") 
   CHECK(line_of(R"({"dropDatabase": 1, "$db": "app"})") == R"(dropDatabase { "ns" : "app" })");
   CHECK(line_of(R"({"dropIndexes": "c", "index": "a_1", "$db": "app"})") ==
         R"(dropIndex { "ns" : "app.c", "indexName" : "a_1" })");
+  CHECK(line_of(R"({"dropIndexes": "c", "index": {"a": 1}, "$db": "app"})") ==
+        R"(dropIndex { "ns" : "app.c", "indexName" : "{ \"a\" : 1 }" })");
+  CHECK(line_of(R"({"createIndexes": "c", "indexes": 1, "$db": "app"})", 14).starts_with("authCheck "));
+  CHECK(line_of(R"({"createUser": "bob", "pwd": "sesame", "roles": [], "$db": "app"})") ==
+        R"(authCheck { "command" : "createUser", "args" : { "createUser" : "bob", "$db" : "app" } })");
+  CHECK(line_of(R"({"shardCollection": "app.c", "key": {"a": 1}, "$db": "admin"})").find(R"("app.c")") !=
+        std::string::npos);
   CHECK(line_of(R"({"renameCollection": "app.a", "to": "app.b", "$db": "admin"})") ==
         R"(renameCollection { "old" : "app.a", "new" : "app.b" })");
   CHECK(
