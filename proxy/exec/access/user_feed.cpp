@@ -205,6 +205,62 @@ BsonDoc resolving_command(std::span<const Names::value_type> names) {
   return std::move(out).finish();
 }
 
+// False: other users were fed that were read later, and nothing has changed.
+Task<Result<bool>> read_users_once(Context& context, std::string* generation) {
+  const std::uint64_t number = context.shared.users.begin_read();
+  // Read first: a change meanwhile is seen the next time. A router that may not ask reads them each time.
+  std::string now;
+  {
+    auto asking = ask_for_users(context, generation_command());
+    const ShardOutcome outcome = co_await asking;
+    if (!outcome.error) now = auth::text_of(outcome.body()["cacheGeneration"].bytes);
+  }
+  if (!now.empty() && now == *generation) co_return true;
+  Names names;
+  {
+    auto asking = ask_for_users(context, names_command());
+    const ShardOutcome outcome = co_await asking;
+    if (outcome.error) co_return *outcome.error;
+    auto found = names_of(outcome.body()["users"]);
+    if (found.has_error()) co_return found.error();
+    names = *std::move(found);
+  }
+  std::vector<auth::UserSpec> users;
+  std::size_t unknown_roles = 0;
+  for (std::span<const Names::value_type> left = names; !left.empty();) {
+    const std::size_t count = std::min(left.size(), users_resolved_at_once);
+    auto asking = ask_for_users(context, resolving_command(left.first(count)));
+    const ShardOutcome outcome = co_await asking;
+    if (outcome.error) co_return *outcome.error;
+    const auto batch = sound(outcome.body()["users"]);
+    if (batch.has_error()) co_return batch.error();
+    add_users(users, *batch, unknown_roles);
+    left = left.subspan(count);
+  }
+  const std::size_t count = users.size();
+  const auto fed = context.shared.users.feed(number, std::move(users));
+  if (!fed) co_return false;
+  if (*fed) log::info("users: {} were read from the config servers", count);
+  *generation = std::move(now);
+  co_return true;
+}
+
+// The same of one user.
+Task<Result<bool>> read_user_once(Context& context, const Names::value_type& named) {
+  const std::uint64_t number = context.shared.users.begin_read();
+  auto asking = ask_for_users(context, resolving_command({&named, 1}));
+  const ShardOutcome outcome = co_await asking;
+  if (outcome.error) co_return *outcome.error;
+  const auto batch = sound(outcome.body()["users"]);
+  if (batch.has_error()) co_return batch.error();
+  std::vector<auth::UserSpec> users;
+  std::size_t unknown_roles = 0;
+  add_users(users, *batch, unknown_roles);
+  const auto& [name, db] = named;
+  const auto fed = context.shared.users.feed_one(number, db, name, users.empty() ? nullptr : &users.front());
+  co_return fed.has_value();
+}
+
 }  // namespace
 
 Task<Result<void>> read_stored_users(Context& context) {
@@ -233,57 +289,22 @@ Task<Result<void>> read_stored_users(Context& context) {
 }
 
 Task<Result<void>> read_cluster_users(Context& context, std::string* generation) {
-  const std::uint64_t number = context.shared.users.begin_read();
-  // Read first: a change meanwhile is seen the next time. A router that may not ask reads them each time.
-  std::string now;
-  {
-    auto asking = ask_for_users(context, generation_command());
-    const ShardOutcome outcome = co_await asking;
-    if (!outcome.error) now = auth::text_of(outcome.body()["cacheGeneration"].bytes);
+  for (;;) {
+    auto reading = read_users_once(context, generation);
+    const Result<bool> read = co_await reading;
+    if (read.has_error()) co_return read.error();
+    if (*read) co_return Result<void>();
   }
-  if (!now.empty() && now == *generation) co_return Result<void>();
-  Names names;
-  {
-    auto asking = ask_for_users(context, names_command());
-    const ShardOutcome outcome = co_await asking;
-    if (outcome.error) co_return *outcome.error;
-    auto found = names_of(outcome.body()["users"]);
-    if (found.has_error()) co_return found.error();
-    names = *std::move(found);
-  }
-  std::vector<auth::UserSpec> users;
-  std::size_t unknown_roles = 0;
-  for (std::span<const Names::value_type> left = names; !left.empty();) {
-    const std::size_t count = std::min(left.size(), users_resolved_at_once);
-    auto asking = ask_for_users(context, resolving_command(left.first(count)));
-    const ShardOutcome outcome = co_await asking;
-    if (outcome.error) co_return *outcome.error;
-    const auto batch = sound(outcome.body()["users"]);
-    if (batch.has_error()) co_return batch.error();
-    add_users(users, *batch, unknown_roles);
-    left = left.subspan(count);
-  }
-  const std::size_t count = users.size();
-  const auto fed = context.shared.users.feed(number, std::move(users));
-  if (!fed) co_return Result<void>();  // the next tick reads again
-  if (*fed) log::info("users: {} were read from the config servers", count);
-  *generation = std::move(now);
-  co_return Result<void>();
 }
 
 Task<Result<void>> read_cluster_user(Context& context, std::string name, std::string db) {
-  const std::uint64_t number = context.shared.users.begin_read();
-  const std::array<Names::value_type, 1> wanted = {{{name, db}}};
-  auto asking = ask_for_users(context, resolving_command(wanted));
-  const ShardOutcome outcome = co_await asking;
-  if (outcome.error) co_return *outcome.error;
-  const auto batch = sound(outcome.body()["users"]);
-  if (batch.has_error()) co_return batch.error();
-  std::vector<auth::UserSpec> users;
-  std::size_t unknown_roles = 0;
-  add_users(users, *batch, unknown_roles);
-  context.shared.users.feed_one(number, db, name, users.empty() ? nullptr : &users.front());
-  co_return Result<void>();
+  const Names::value_type named(std::move(name), std::move(db));
+  for (;;) {
+    auto reading = read_user_once(context, named);
+    const Result<bool> read = co_await reading;
+    if (read.has_error()) co_return read.error();
+    if (*read) co_return Result<void>();
+  }
 }
 
 namespace {

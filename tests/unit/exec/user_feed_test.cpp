@@ -196,6 +196,27 @@ TEST_CASE("users of a cluster are read again when its servers say that they have
   CHECK(worker.shared.users.table()->empty());
 }
 
+TEST_CASE("a change that overtakes the read after another one hides neither") {
+  ConfigServers config;
+  int asked = 0;
+  test::FakeWorker worker(test::routing_of(one_shard), [&](std::uint16_t, DocView command) {
+    if (command.first().is_array() && ++asked == 1) {  // between the question and its answer
+      auth::UserDirectory& users = worker.shared.users;
+      users.feed_one(users.begin_read(), "app", "another", nullptr);
+    }
+    return config.answer(command);
+  });
+  worker.shared.users_from = 0;
+  worker.shared.users_of_cluster = true;
+  const bool one = GENERATE(true, false);
+  std::string generation;
+  const auto read = worker.run(one ? read_cluster_user(worker.context, "user1", "app")
+                                   : read_cluster_users(worker.context, &generation));
+  CHECK_FALSE(read.has_error());
+  CHECK(worker.shared.users.table()->find("app", "user1") != nullptr);
+  CHECK(asked == 2);
+}
+
 TEST_CASE("a user of a cluster that is kept to some addresses is left out") {
   std::size_t unknown = 0;
   const auto allowed = [&](const std::string& restrictions) {
