@@ -122,9 +122,13 @@ Result<void> RoutingUpdate::take(DocView chunk) {
   if (auto valid = min.validate(); !valid) return valid.error();
   if (auto valid = max.validate(); !valid) return valid.error();
   const auto min_key = entry_.key->key_of_bound(min);
-  if (!min_key) return min_key.error();
   const auto max_key = entry_.key->key_of_bound(max);
-  if (!max_key) return max_key.error();
+  if (!min_key || !max_key) {
+    const Error wrong = min_key ? max_key.error() : min_key.error();
+    // From 5.0 on a key that is refined keeps everything else, and the entry may have been read before.
+    if (entry_.chunks_by_uuid()) return bad_chunk(ErrorCode::conflicting_operation_in_progress, chunk, wrong.message);
+    return wrong;
+  }
   if (*min_key >= *max_key) return bad_chunk(ErrorCode::bad_value, chunk, "min is not below max");
   const auto shard = resolve_(fields->shard.as_string());
   if (!shard) {

@@ -55,11 +55,11 @@ Task<Result<Value>> CatalogCache::newer(Slot<Value>& slot, std::uint64_t after, 
   } use(slot.users);
   after = std::max({after, slot.begun, slot.forgotten});
   while (slot.begun != 0) {
-    const std::uint64_t failures = slot.failures;
+    const std::uint64_t failures = slot.failures, begun = slot.begun;
     Event ended;
     slot.waiters.push_back(&ended);
     co_await ended;
-    if (slot.failures != failures) co_return *slot.failure;
+    if (slot.failures != failures && begun > after) co_return *slot.failure;
     if (slot.value && slot.value->read > after) co_return *slot.value;
   }
   if (slot.value && slot.value->read > after) co_return *slot.value;
@@ -227,7 +227,15 @@ void CatalogCache::forget(std::string_view db, std::string_view collection) {
   for (auto& [ns, slot] : collections_) {
     const catalog::Namespace name = catalog::split_namespace(ns);
     const bool meant = db.empty() || (name.db == db && (collection.empty() || name.collection == collection));
-    if (meant) slot.forgotten = reads_begun_;
+    if (!meant) continue;
+    slot.forgotten = reads_begun_;
+    if (collection.empty() && slot.users == 0) slot.value.reset();  // it may not be asked for again
+  }
+}
+
+void CatalogCache::drop_tables() {
+  for (auto& [ns, slot] : collections_) {
+    if (slot.users == 0 && slot.value && slot.value->collection->routing) slot.value.reset();
   }
 }
 

@@ -19,6 +19,10 @@ namespace spillway::exec {
 namespace {
 
 constexpr auto keys_patience = std::chrono::seconds(10);
+// A question that has waited for so long serves later requests, too.
+constexpr auto joined_after = std::chrono::seconds(1);
+// To the first worker, unanswered, about databases and about collections. Any client can ask for names.
+constexpr std::size_t questions_max = 10'000;
 // "db.collection": servers keep none with a longer name.
 constexpr std::size_t namespace_bytes_max = 255;
 
@@ -97,47 +101,76 @@ Task<Result<void>> ClusterRouter::learn(RouteNames names, RouteWait wait) {
   co_return Result<void>();
 }
 
-namespace {
-
 // Lives until the answer has come, even if the request has given up.
 template <class Value>
-struct Asked {
-  shard::WaiterLine line;  // the request that waits
+struct ClusterRouter::Asked {
+  shard::WaiterLine line;  // the requests that wait
   std::optional<Result<Value>> answer;
+  std::uint64_t after = 0;  // of a read that begins after this one
+  TimePoint at = Clock::now();
 };
 
 template <class Value>
-Task<void> answer_on_first_worker(std::shared_ptr<Asked<Value>> asked, Loop* home, ClusterTable* table,
-                                  std::function<Task<Result<Value>>(ClusterTable&)> ask) {
-  auto result = co_await ask(*table);
-  home->post([asked = std::move(asked), result = std::move(result)]() mutable {
-    asked->answer.emplace(std::move(result));
-    shard::wake_all(asked->line);
+std::shared_ptr<ClusterRouter::Asked<Value>> ClusterRouter::ask_first_worker(
+    std::function<Task<Result<Value>>(ClusterTable&)> ask) {
+  auto asked = std::make_shared<Asked<Value>>();
+  constexpr auto answer = [](std::shared_ptr<Asked<Value>> of, Loop* home, ClusterTable* table,
+                             std::function<Task<Result<Value>>(ClusterTable&)> question) -> Task<void> {
+    auto result = co_await question(*table);
+    home->post([of = std::move(of), result = std::move(result)]() mutable {
+      of->answer.emplace(std::move(result));
+      shard::wake_all(of->line);
+    });
+  };
+  table_.worker().loop.post([asked, ask = std::move(ask), home = &context_.loop, table = &table_, answer]() mutable {
+    table->worker().background.start(answer(asked, home, table, std::move(ask)));
   });
+  return asked;
 }
 
-}  // namespace
-
 template <class Value>
-Task<Result<Value>> ClusterRouter::ask_first_worker(std::function<Task<Result<Value>>(ClusterTable&)> ask,
-                                                    RouteWait wait) {
-  auto asked = std::make_shared<Asked<Value>>();
-  table_.worker().loop.post([asked, ask = std::move(ask), home = &context_.loop, table = &table_]() mutable {
-    table->worker().background.start(answer_on_first_worker<Value>(asked, home, table, std::move(ask)));
-  });
+Task<Result<Value>> ClusterRouter::answer_of(std::shared_ptr<Asked<Value>> asked, RouteWait wait) {
   const TimePoint given_up = std::min(wait.deadline, Clock::now() + cluster::config_patience);
-  {
+  if (!asked->answer) {
     shard::Waiter waiter(context_.loop, given_up);
     asked->line.push_back(waiter);
     const shard::Interruptible interruptible(wait.interrupt, waiter);
     co_await waiter;
   }
-  if (asked->answer) co_return *std::move(asked->answer);
+  if (asked->answer) co_return *asked->answer;
   if (const Error* why = shard::requested_of(wait.interrupt)) co_return *why;
   if (given_up == wait.deadline) co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
   co_return Error(ErrorCode::network_interface_exceeded_time_limit,
                   "the config servers did not tell the routing table in time");
 }
+
+// While config servers do not answer, those who ask again and again add no questions.
+template <class Value>
+Task<Result<Value>> ClusterRouter::ask_about(Questions<Value>& questions, std::string name, std::uint64_t after,
+                                             std::function<Task<Result<Value>>(ClusterTable&)> ask, RouteWait wait) {
+  std::shared_ptr<Asked<Value>> asked;
+  if (const auto found = questions.find(name); found != questions.end()) asked = found->second.lock();
+  const bool serves = asked && !asked->answer && asked->after >= after && asked->at + joined_after < Clock::now();
+  if (!serves) {
+    if (questions.size() >= questions_max) {
+      absl::erase_if(questions, [](const auto& each) { return each.second.expired(); });
+    }
+    if (questions.size() >= questions_max) {
+      co_return Error(ErrorCode::network_interface_exceeded_time_limit,
+                      "too many questions wait for the config servers");
+    }
+    asked = ask_first_worker<Value>(std::move(ask));
+    asked->after = after;
+    questions[std::move(name)] = asked;
+  }
+  co_return co_await answer_of<Value>(std::move(asked), wait);
+}
+
+ClusterRouter::Learning::Learning(ClusterRouter& of, RouteName learned) : router(of), name(learned) {
+  router.learning_.insert(this);
+}
+
+ClusterRouter::Learning::~Learning() { router.learning_.erase(this); }
 
 Task<Result<void>> ClusterRouter::learn_database(std::string name, RouteWait wait) {
   const auto found = databases_.find(name);
@@ -147,16 +180,17 @@ Task<Result<void>> ClusterRouter::learn_database(std::string name, RouteWait wai
   std::function<Task<Result<Value>>(ClusterTable&)> ask = [name, after, wait](ClusterTable& table) {
     return table.database(name, after, wait.make_database);
   };
-  const std::uint64_t forgotten = forgotten_;
-  auto asking = ask_first_worker<Value>(std::move(ask), wait);
+  const Learning learning(*this, {name, {}});
+  // No database has a name with a dot.
+  auto asking = ask_about(databases_asked_, name + (wait.make_database ? "." : ""), after, std::move(ask), wait);
   auto known = co_await asking;
   if (known.has_error()) {
     if (known.error().is(ErrorCode::namespace_not_found)) databases_.erase(name);
     co_return std::move(known.error());
   }
-  const bool stale = forgotten != forgotten_;
   keep(databases_, name,
-       {StaticRouter::own_reference(std::move(known->database)), known->read, stale, context_.shared.clock.now()});
+       {StaticRouter::own_reference(std::move(known->database)), known->read, learning.forgotten,
+        context_.shared.clock.now()});
   co_return Result<void>();
 }
 
@@ -168,19 +202,21 @@ Task<Result<void>> ClusterRouter::learn_collection(std::string ns, RouteWait wai
   std::function<Task<Result<Value>>(ClusterTable&)> ask = [ns, after](ClusterTable& table) {
     return table.collection(ns, after);
   };
-  const std::uint64_t forgotten = forgotten_;
-  auto asking = ask_first_worker<Value>(std::move(ask), wait);
+  const catalog::Namespace names = catalog::split_namespace(ns);
+  const Learning learning(*this, {names.db, names.collection});
+  auto asking = ask_about(collections_asked_, ns, after, std::move(ask), wait);
   auto known = co_await asking;
   if (known.has_error()) co_return std::move(known.error());
-  const bool stale = forgotten != forgotten_;
   keep(collections_, ns,
-       {StaticRouter::own_reference(std::move(known->collection)), known->read, stale, context_.shared.clock.now()});
+       {StaticRouter::own_reference(std::move(known->collection)), known->read, learning.forgotten,
+        context_.shared.clock.now()});
   co_return Result<void>();
 }
 
 Task<void> ClusterRouter::learn_keys(TimePoint deadline) {
   std::function<Task<Result<bool>>(ClusterTable&)> ask = [](ClusterTable& table) { return table.look_for_keys(); };
-  auto asking = ask_first_worker<bool>(std::move(ask), {.deadline = std::min(deadline, Clock::now() + keys_patience)});
+  auto asking = answer_of<bool>(ask_first_worker<bool>(std::move(ask)),
+                                {.deadline = std::min(deadline, Clock::now() + keys_patience)});
   static_cast<void>(co_await asking);  // what is known is used
 }
 
@@ -188,7 +224,7 @@ Task<Result<std::uint64_t>> ClusterRouter::know_shards(std::uint64_t time, Route
   std::function<Task<Result<std::uint64_t>>(ClusterTable&)> ask = [time](ClusterTable& table) {
     return table.know_shards(time);
   };
-  auto asking = ask_first_worker<std::uint64_t>(std::move(ask), wait);
+  auto asking = answer_of<std::uint64_t>(ask_first_worker<std::uint64_t>(std::move(ask)), wait);
   co_return co_await asking;
 }
 
@@ -218,6 +254,17 @@ void ClusterRouter::note_stale(RouteName name) {
   if (found != collections_.end()) found->second.stale = true;
 }
 
+void ClusterRouter::drop_tables() {
+  const auto is_table = [](const Known<Routes::CollectionPtr>& known) { return known.value->routing != nullptr; };
+  const std::size_t before = collections_.size();
+  absl::erase_if(collections_, [&](auto& entry) {
+    return is_table(entry.second) && !std::exchange(entry.second.used, false);
+  });
+  if (collections_.size() == before) {
+    absl::erase_if(collections_, [&](const auto& entry) { return is_table(entry.second); });
+  }
+}
+
 void ClusterRouter::use_shards(Routes::Table shards) { shards_ = StaticRouter::own_reference(std::move(shards)); }
 
 void ClusterRouter::offer(cluster::KnownCollection known) {
@@ -228,7 +275,12 @@ void ClusterRouter::offer(cluster::KnownCollection known) {
 }
 
 void ClusterRouter::forget(std::string_view db, std::string_view collection) {
-  ++forgotten_;
+  for (Learning* each : learning_) {
+    const bool of_it = db.empty() || each->name.db == db;
+    each->forgotten |= of_it && (collection.empty() || each->name.collection == collection);
+  }
+  databases_asked_.clear();
+  collections_asked_.clear();
   if (!collection.empty()) return note_stale({db, collection});
   for (auto& [name, known] : databases_) known.stale |= db.empty() || name == db;
   for (auto& [ns, known] : collections_) known.stale |= db.empty() || catalog::split_namespace(ns).db == db;

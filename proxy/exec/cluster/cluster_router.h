@@ -3,8 +3,11 @@
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
+#include <absl/container/flat_hash_set.h>
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 
 #include "proxy/cluster/catalog_cache.h"
@@ -37,8 +40,26 @@ class ClusterRouter final : public Router {
   void offer(cluster::KnownCollection known);
   // Forgets what it knows of all names, of a database's, or of one; what it is being told now is forgotten, too.
   void forget(std::string_view db, std::string_view collection);
+  // Gives back tables of collections: those that no command has used since the last time; if all were used, all.
+  void drop_tables();
 
  private:
+  // A question to the first worker; in cluster_router.cpp.
+  template <class Value>
+  struct Asked;
+  // The last one about each name.
+  template <class Value>
+  using Questions = absl::flat_hash_map<std::string, std::weak_ptr<Asked<Value>>>;
+  // A name that is being learned.
+  struct Learning {
+    Learning(ClusterRouter& router, RouteName name);
+    Learning(const Learning&) = delete;
+    Learning& operator=(const Learning&) = delete;
+    ~Learning();
+    ClusterRouter& router;
+    RouteName name;
+    bool forgotten = false;  // meanwhile
+  };
   template <class Ptr>
   struct Known {
     Ptr value;
@@ -52,14 +73,21 @@ class ClusterRouter final : public Router {
   template <class Ptr>
   static void keep(Names<Ptr>& names, const std::string& name, Known<Ptr> known);
   template <class Value>
-  Task<Result<Value>> ask_first_worker(std::function<Task<Result<Value>>(ClusterTable&)> ask, RouteWait wait);
+  std::shared_ptr<Asked<Value>> ask_first_worker(std::function<Task<Result<Value>>(ClusterTable&)> ask);
+  template <class Value>
+  Task<Result<Value>> answer_of(std::shared_ptr<Asked<Value>> asked, RouteWait wait);
+  template <class Value>
+  Task<Result<Value>> ask_about(Questions<Value>& questions, std::string name, std::uint64_t after,
+                                std::function<Task<Result<Value>>(ClusterTable&)> ask, RouteWait wait);
   Task<Result<void>> learn_database(std::string name, RouteWait wait);
   Task<Result<void>> learn_collection(std::string ns, RouteWait wait);
 
   Context& context_;
   ClusterTable& table_;
   Routes::Table shards_;
-  std::uint64_t forgotten_ = 0;  // how often it forgot
+  absl::flat_hash_set<Learning*> learning_;
+  Questions<cluster::KnownDatabase> databases_asked_;
+  Questions<cluster::KnownCollection> collections_asked_;
   Routes::DatabasePtr admin_, config_;  // on the config servers
   catalog::ConcernDefaults::Ptr concern_defaults_;
   Names<Routes::DatabasePtr> databases_;

@@ -218,8 +218,20 @@ Task<Result<cluster::KnownDatabase>> ClusterTable::database(std::string name, st
 
 Task<Result<cluster::KnownCollection>> ClusterTable::collection(std::string ns, std::uint64_t after) {
   const std::uint64_t forgotten = forgotten_;
-  auto asking = cache_.collection(std::move(ns), after);
+  auto asking = cache_.collection(ns, after);
   auto known = co_await asking;
+  if (known.has_error() && known.error().is(ErrorCode::ingress_request_rate_limit_exceeded)) {
+    cache_.drop_tables();
+    std::function<bool(const Context&)> drop = [](const Context& worker) {
+      static_cast<ClusterRouter*>(worker.router)->drop_tables();
+      return true;
+    };
+    auto dropping = ask_workers<bool>(first_, std::move(drop));
+    co_await dropping;
+    log::info("memory was short for the routing table of {}: others were dropped", ns);
+    auto asking_again = cache_.collection(ns, after);
+    known = co_await asking_again;
+  }
   if (known.has_error() || forgotten != forgotten_) co_return known;
   // Workers that know an older one need not hear it from a shard.
   for (Context* worker : first_.shared.workers) {
@@ -231,6 +243,7 @@ Task<Result<cluster::KnownCollection>> ClusterTable::collection(std::string ns, 
 Task<Result<void>> ClusterTable::use(std::vector<catalog::ShardEntry> entries) {
   std::vector<catalog::Shard> shards = table_->shards();
   bool changed = false, left = false;
+  std::optional<Error> wrong;  // of the last shard that cannot be used
   for (catalog::Shard& shard : shards) {
     const auto named = [&](const catalog::ShardEntry& entry) { return entry.id == shard.name; };
     if (!shard.holds_data || std::any_of(entries.begin(), entries.end(), named)) continue;
@@ -246,9 +259,12 @@ Task<Result<void>> ClusterTable::use(std::vector<catalog::ShardEntry> entries) {
   for (const catalog::ShardEntry& entry : entries) {
     if (index_of(entry.id) || strangers_.contains(entry.id)) continue;
     auto uri = shard::connection_string_for(entry.host, links_.tls ? &*links_.tls : nullptr);
-    if (uri.has_error()) co_return std::move(uri.error()).with_context(fmt::format("shard {}", entry.id));
-    auto added = first_.gateway.add_shard({entry.id, *uri}, links_.credentials);
-    if (added.has_error()) co_return std::move(added.error()).with_context(fmt::format("shard {}", entry.id));
+    auto added = uri.has_error() ? Result<catalog::ShardIndex>(uri.error())
+                                 : first_.gateway.add_shard({entry.id, *uri}, links_.credentials);
+    if (added.has_error()) {
+      wrong = std::move(added.error()).with_context(fmt::format("shard {}", entry.id));
+      continue;
+    }
     log::info("shard {} is {}", entry.id, entry.host);
     catalog::Shard shard;
     shard.name = entry.id;
@@ -259,6 +275,7 @@ Task<Result<void>> ClusterTable::use(std::vector<catalog::ShardEntry> entries) {
   }
   if (changed) publish(std::move(shards));
   if (left) forget_on_all({});
+  if (wrong) co_return *std::move(wrong);
   co_return Result<void>();
 }
 
@@ -266,18 +283,23 @@ Task<Result<void>> ClusterTable::use(std::vector<catalog::ShardEntry> entries) {
 Task<Result<void>> ClusterTable::check_identities() {
   if (!cluster_id_) co_return Result<void>();
   const std::vector<catalog::Shard> shards = table_->shards();  // the table may change meanwhile
+  TaskGroup asking;  // one shard that does not answer delays no other
   for (const catalog::Shard& shard : shards) {
-    if (!shard.holds_data || identified_.contains(shard.name)) continue;
-    const auto cluster = co_await cluster_of(shard.index);
-    if (cluster.has_error()) {
-      log::debug("shard {} does not say which cluster it belongs to: {}", shard.name, cluster.error().message);
-    } else if (*cluster == *cluster_id_) {
-      identified_.insert(shard.name);
-    } else {
-      leave_out(shard, *cluster);
-    }
+    if (shard.holds_data && !identified_.contains(shard.name)) asking.start(check_identity(shard));
   }
+  co_await asking.wait();
   co_return Result<void>();
+}
+
+Task<void> ClusterTable::check_identity(const catalog::Shard& shard) {
+  const auto cluster = co_await cluster_of(shard.index);
+  if (cluster.has_error()) {
+    log::debug("shard {} does not say which cluster it belongs to: {}", shard.name, cluster.error().message);
+  } else if (*cluster == *cluster_id_) {
+    identified_.insert(shard.name);
+  } else {
+    leave_out(shard, *cluster);
+  }
 }
 
 Task<Result<catalog::ObjectId>> ClusterTable::cluster_of(catalog::ShardIndex shard) {

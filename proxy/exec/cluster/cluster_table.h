@@ -74,6 +74,7 @@ class ClusterTable final : public cluster::ShardDirectory {
   bool keys_expire() const;
   Task<void> read_expiring_keys();
   Task<void> ping();
+  Task<void> check_identity(const catalog::Shard& shard);
   Task<Result<catalog::ObjectId>> cluster_of(catalog::ShardIndex shard);
   void leave_out(const catalog::Shard& shard, const catalog::ObjectId& cluster);
   void publish(std::vector<catalog::Shard> shards);

@@ -192,6 +192,15 @@ TEST_CASE("chunks of 5.0 and later belong to a uuid, and bring the collection's 
               "1}}, 'shard': 'sh3'}"});
   REQUIRE(other.has_error());
   CHECK_THAT(other.error().message, Catch::Contains("'uuid' names another collection"));
+
+  // The key was refined after the entry was read.
+  std::string refined = chunk;
+  for (const std::string bound : {"{'k': {'$maxKey': 1}", "{'k': {'$minKey': 1}"}) {
+    refined.replace(refined.find(bound), bound.size(), bound + ", 'x': {'$minKey': 1}");
+  }
+  const auto met = update(entry_by_uuid(), nullptr, {refined});
+  REQUIRE(met.has_error());
+  CHECK(met.error().is(ErrorCode::conflicting_operation_in_progress));
 }
 
 TEST_CASE("a table of another epoch or another key is read anew") {
