@@ -10,6 +10,8 @@ namespace spillway::exec {
 namespace {
 
 constexpr std::int32_t too_many_sessions = 261;
+// Shards abort transactions after transactionLifetimeLimitSeconds, 60 unless somebody has set it.
+constexpr Duration aborted_by_shards = std::chrono::minutes(3);
 
 Error no_such_transaction(std::int64_t txn_number, std::string_view why) {
   return Error(ErrorCode::no_such_transaction, fmt::format("Transaction {} {}", txn_number, why));
@@ -43,12 +45,18 @@ void TransactionTable::Stripe::drop_done(TimePoint now, std::optional<std::uint6
     return dropped;
   };
   if (drop([now](const Transaction& each) { return each.last_used + lifetime <= now; }) > 0) return;
-  const auto has_ended = [](const Transaction& each) { return each.state != Transaction::State::active; };
+  // Or was begun on no shard.
+  const auto has_ended = [](const Transaction& each) {
+    return each.state != Transaction::State::active || each.participants.empty();
+  };
   std::vector<TimePoint> ends;
   for (const auto& [key, each] : entries) {
     if ((!user || each.user == *user) && has_ended(each)) ends.push_back(each.last_used);
   }
-  if (ends.empty()) return;
+  if (ends.empty()) {
+    drop([now](const Transaction& each) { return each.last_used + aborted_by_shards <= now; });
+    return;
+  }
   const auto middle = ends.begin() + static_cast<std::ptrdiff_t>(ends.size() / 2);
   std::nth_element(ends.begin(), middle, ends.end());
   drop([&](const Transaction& each) { return has_ended(each) && each.last_used <= *middle; });
@@ -102,7 +110,7 @@ std::optional<Error> TransactionTable::begin(Stripe& stripe, const Key& key,
     stripe.drop_done(now, full ? std::nullopt : std::optional(user));
     if (!has_room(stripe, user)) {
       return Error(too_many_sessions, user == 0 ? "there are too many sessions with transactions"
-                                                : "this user has too many sessions with transactions");
+                                                : "this client has too many sessions with transactions");
     }
   }
   if (known) stripe.erase(found);

@@ -43,7 +43,7 @@ struct Transaction {
   Participants participants;
   TransactionConcern concern;
   TimePoint last_used{};
-  std::uint64_t user = 0;  // the user's hash; 0 where there are no users
+  std::uint64_t user = 0;  // a hash of the user, or of the address; 0: of neither
 };
 
 // A transaction that is open on shards and must be aborted there.
@@ -67,8 +67,8 @@ class TransactionTable {
     std::optional<Error> error;
   };
   // A statement that will run on `targets` of a static table. Begins or continues the session's transaction and pins
-  // it. `user`: empty where there are none. Errors: 117 started twice, 225 an older number, 251 unknown or aborted,
-  // 263 a second shard, 261 too many transactions.
+  // it. `user`: who pays; an address where there are no users. Errors: 117 started twice, 225 an older number, 251
+  // unknown or aborted, 263 a second shard, 261 too many transactions.
   Statement statement(std::string_view lsid, std::int64_t txn_number, bool starts,
                       const catalog::ShardSet& targets, bool writes, TimePoint now,
                       std::string_view user = {});
@@ -141,7 +141,8 @@ class TransactionTable {
     absl::flat_hash_map<std::uint64_t, std::size_t> held ABSL_GUARDED_BY(mutex);  // entries by user; none is 0
 
     Entries::iterator erase(Entries::iterator at) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-    // Makes room: drops expired entries, else the older half of the ended ones. Of one user, or of all.
+    // Makes room: drops expired entries, else the older half of those that have ended or are open on no shard, else
+    // those that shards have aborted by themselves. Of one user, or of all.
     void drop_done(TimePoint now, std::optional<std::uint64_t> user) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
     std::vector<OpenTransaction> end(Entries::iterator first, Entries::iterator last)
         ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);

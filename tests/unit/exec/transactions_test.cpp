@@ -154,6 +154,22 @@ TEST_CASE("a user with many open transactions keeps no other user from its own, 
   CHECK(table.find("ann0", 1));
 }
 
+TEST_CASE("transactions that are open on no shard make room, and those that shards have aborted", "[transactions]") {
+  TransactionTable table(16 * 8);
+  const TransactionConcern concern;
+  TimePoint now = start;
+  REQUIRE_FALSE(table.statement("open", 1, true, s0, false, now).error);
+  for (int i = 0; i < 1000; ++i) {
+    now += std::chrono::milliseconds(1);
+    CHECK_FALSE(table.statement_in_cluster("a" + std::to_string(i), 1, &concern, now).error);
+  }
+  CHECK(table.find("open", 1));
+  CHECK(table.find("a999", 1));
+  for (int i = 0; i < 1000; ++i) table.statement("b" + std::to_string(i), 1, true, s0, false, now);
+  CHECK(table.statement("c", 1, true, s0, false, now).error);
+  CHECK_FALSE(table.statement("c", 1, true, s0, false, now + std::chrono::minutes(4)).error);
+}
+
 TEST_CASE("where there are no users the table is everybody's", "[transactions]") {
   TransactionTable table(16 * 8);
   for (int i = 0; i < 2000; ++i) table.statement("a" + std::to_string(i), 1, true, s0, false, start);
