@@ -340,6 +340,10 @@ Task<StepOutcome> move_one(WriteRun& run, std::uint32_t op, DocView document, co
   co_return result;
 }
 
+bool found_any(const ShardOutcome& outcome) {
+  return outcome.ok() && outcome.body()["n"].to_int64().value_or(0) > 0;
+}
+
 Task<StepOutcome> step(WriteRun& run, std::uint32_t op, DocView document,
                        const catalog::ShardSet& shards) {
   StepOutcome result;
@@ -363,7 +367,8 @@ Task<StepOutcome> step(WriteRun& run, std::uint32_t op, DocView document,
     }
     auto error = take_outcome(run, {&op, 1}, outcome, refused, &result.n);
     if (error && !result.fatal) result.fatal = std::move(error);
-    if (outcome.ok()) executed.insert(outcome.shard);
+    // A shard where nothing matched is asked again: the document may be there when the table is read again.
+    if (found_any(outcome)) executed.insert(outcome.shard);
   }
   if (!result.fatal) result.fatal = settle_refusals(run, refused);
   if (result.fatal || run.results.has_error(op)) result.stale = false;
@@ -373,10 +378,6 @@ Task<StepOutcome> step(WriteRun& run, std::uint32_t op, DocView document,
     partly.n += result.n;
   }
   co_return result;
-}
-
-bool remembers(const ShardOutcome& outcome) {
-  return outcome.ok() && outcome.body()["n"].to_int64().value_or(0) > 0;
 }
 
 // A driver's second attempt at an operation that may have been executed on one of several shards: the shard that
@@ -391,7 +392,7 @@ Task<StepOutcome> ask_for_earlier_attempt(WriteRun& run, std::uint32_t op,
   ChildMessage message;
   auto outcomes = co_await call_with(run, op, document, shards, message);
   StepOutcome result;
-  const auto found = std::find_if(outcomes.begin(), outcomes.end(), remembers);
+  const auto found = std::find_if(outcomes.begin(), outcomes.end(), found_any);
   if (found != outcomes.end()) {
     result.n = run.results.add_reply({&op, 1}, found->body(), run.shard_name(found->shard));
     co_return result;

@@ -319,6 +319,17 @@ TEST_CASE("a multi upsert inserts nothing when a shard has matched before anothe
   CHECK(cluster.sent() == Lines{"s0 update 1 table 1", "s1 update 1 table 1", "s1 update 1 table 2"});
 }
 
+TEST_CASE("a multi upsert asks a shard again where nothing had matched, and inserts nothing", "[write][cluster]") {
+  Cluster cluster({{two_shards()}, {two_shards()}},
+                  {"{'n': 0, 'nModified': 0, 'ok': 1.0}", stale_reply, "{'n': 1, 'nModified': 1, 'ok': 1.0}",
+                   "{'n': 0, 'nModified': 0, 'ok': 1.0}"});
+  const std::string reply =
+      cluster.router.run("{'update': 'c', 'updates': [" + update(1, "{'b': 1}", true, ", 'upsert': true") + "]}");
+  CHECK(reply == as_told("{'n': 1, 'nModified': 1, 'ok': 1.0}"));
+  CHECK(cluster.sent() ==
+        Lines{"s0 update 1 table 1", "s1 update 1 table 1", "s0 update 1 table 2", "s1 update 1 table 2"});
+}
+
 TEST_CASE("a write of several steps begins again when one of them is stale", "[write][cluster]") {
   const std::string none = "{'n': 0, 'nModified': 0, 'ok': 1.0}", one = "{'n': 1, 'nModified': 1, 'ok': 1.0}";
   const std::string stale_write = "{'n': 0, 'nModified': 0, 'ok': 1.0, 'writeErrors': [" + stale_entry(0) + "]}";
