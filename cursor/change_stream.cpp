@@ -126,7 +126,10 @@ bool ChangeStream::passes(std::uint16_t shard, std::string_view digits) {
 void ChangeStream::take(std::span<RemoteCursor> remotes, const Next& next) {
   const ValueView token = next.event["_id"];
   if (digits_of(high_water_) < token_digits(token)) high_water_ = BsonDoc(token.as_document());
-  ended_ = text_of(next.event, "operationType") == "invalidate";
+  const std::string_view operation = text_of(next.event, "operationType");
+  ended_ = operation == "invalidate";
+  // Documents of a database that was dropped: it was made again, and its next drop is another one.
+  if (passed_uuid_.empty() && operation == "insert") began_after_invalidation_ = false;
   remotes[next.remote].pop();
 }
 

@@ -228,6 +228,19 @@ TEST_CASE("a stream that starts after an invalidation passes over every shard's"
   CHECK_FALSE(shards.stream.ended());
 }
 
+TEST_CASE("the next drop of a database that was made again ends a stream that started after the one before") {
+  const auto invalidation = [](int second) {
+    std::string text = digits(second, -1, true);
+    return text.replace(text.find("5A10"), 36 + 2, "");  // of a database: without a uuid
+  };
+  Shards shards(2);
+  shards.stream.resume_after(token(invalidation(5)), 280);
+  shards.reply(0, {event(invalidation(5), "invalidate")}, digits(10));
+  shards.reply(1, {event(digits(6, 1)), event(invalidation(8), "invalidate")}, digits(10));
+  CHECK(shards.leave() == Left{digits(6, 1), invalidation(8)});
+  CHECK(shards.stream.ended());
+}
+
 TEST_CASE("a resumed stream passes over its event on every shard, and its high-water mark goes on") {
   const bool invalidates = GENERATE(false, true);
   const std::string resumed = invalidates ? digits(5, -1, true) : digits(5, 1);
