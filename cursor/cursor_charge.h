@@ -44,6 +44,7 @@ class CursorCharge {
     bytes_ = bytes;
   }
   CursorAccount* account() const noexcept { return account_.get(); }
+  const std::shared_ptr<CursorAccount>& shared_account() const noexcept { return account_; }
 
  private:
   void leave() noexcept {

@@ -16,32 +16,24 @@ namespace spillway::server {
 
 namespace {
 
-// A client that takes its reply slowly must keep up at least this rate from net.slowSenderTimeoutMillis on, or, while
-// other requests wait for memory, from stalled_patience on. (A kernel takes bytes in bursts, seconds apart.)
-constexpr std::size_t reader_bytes_per_second_min = 16 * limits::kib;
-
 std::size_t bytes_of(std::span<const iovec> pieces) noexcept {
   std::size_t bytes = 0;
   for (const iovec& piece : pieces) bytes += piece.iov_len;
   return bytes;
 }
 
-bool others_wait(const exec::Services& shared) noexcept {
-  return shared.memory.work_queue.somebody_waits() || shared.memory.request_queue.somebody_waits() ||
-         shared.pressure.at_least(PressureLevel::critical);
-}
-
 }  // namespace
 
+// A client must keep up reader_bytes_per_second_min from net.slowSenderTimeoutMillis on, or, while others wait for
+// memory, from stalled_patience on.
 Task<bool> ClientConnection::write_watched(std::span<iovec> pieces, TimePoint* first_tried) {
   const exec::Services& shared = environment_.context.shared;
   const TimePoint begun = Clock::now();
   const Duration patience = std::chrono::milliseconds(shared.parameters.slow_sender_ms.load(std::memory_order_relaxed));
-  const TimePoint end = begun + patience + std::chrono::seconds(bytes_of(pieces) / reader_bytes_per_second_min);
-  constexpr std::size_t window_bytes_min =
-      exec::stalled_patience / std::chrono::seconds(1) * reader_bytes_per_second_min;
+  const TimePoint end = begun + patience + std::chrono::seconds(bytes_of(pieces) / exec::reader_bytes_per_second_min);
+  const std::size_t all = bytes_of(pieces);
+  exec::ReaderWindow window(begun, 0);
   for (;;) {
-    const std::size_t before = bytes_of(pieces);
     const TimePoint window_end = std::min(end, Clock::now() + exec::stalled_patience);
     WriteAll writing(*transport_, pieces, window_end, std::exchange(first_tried, nullptr));
     const bool written = co_await writing;
@@ -49,7 +41,7 @@ Task<bool> ClientConnection::write_watched(std::span<iovec> pieces, TimePoint* f
     const TimePoint now = Clock::now();
     if (now < window_end) co_return false;
     pieces = writing.rest();
-    const bool slow = before - bytes_of(pieces) < window_bytes_min && others_wait(shared);
+    const bool slow = window.is_too_slow(now, all - bytes_of(pieces)) && exec::others_wait_for_memory(shared);
     if (!slow && now < end) continue;
     shared.metrics.stalled_clients_closed.add();
     log::info("connection {} from {} closed: it has not taken {} bytes of a reply", client_.connection_id, client_.peer,
@@ -110,7 +102,7 @@ Task<bool> ClientConnection::write_compressed(const exec::Response& response, Ti
   for (const iovec& piece : response.pieces()) pieces.push_back(piece);
   exec::Context& context = environment_.context;
   auto packing = shard::pack_in_turns(context.pump, context.shared.memory.replies, *request_compressor_,
-                                      {pieces.data(), pieces.size()}, *wire::parse_header(prefix));
+                                      {pieces.data(), pieces.size()}, wire::load_header(prefix));
   auto packed = co_await packing;
   if (packed) {
     pieces.assign(1, {packed->data(), packed->size()});

@@ -219,6 +219,37 @@ TEST_CASE("a client that stalls for 200 ms gives its shard's connection back") {
   require_quiet(world);
 }
 
+TEST_CASE("what was read ahead for a client is not kept drop by drop from others that wait for memory") {
+  const bool others_wait = GENERATE(false, true);
+  SimWorldOptions options = slow_world();
+  options.memory_limit_bytes = 64 * limits::mib;
+  SimWorld world(std::move(options));
+  store_large(world);
+  Stalled stalled = stalled_client(world, find_all);
+  world.run_for(seconds(1));
+  REQUIRE(world.shared().metrics.streams_moved.value() == 1);
+  REQUIRE(world.shared().memory.replies.usage().used_bytes > 10 * limits::mib);
+  stalled.client->pace_bytes = 2'000;
+  stalled.client->pace_pause = seconds(9);
+  stalled.client->holds = false;
+  auto other = world.client();
+  std::optional<Reservation> rest;
+  std::shared_ptr<Pending> waiting;
+  if (others_wait) {
+    rest = take_all_but(world, 100'000);
+    waiting = start(world, *other, json(R"({"find": "docs", "filter": {}, "sort": {"_id": 1}, "$db": "app"})"));
+  }
+  world.run_for(seconds(25));
+  CHECK(world.shared().metrics.stalled_clients_closed.value() == (others_wait ? 1 : 0));
+  CHECK((world.shared().memory.replies.usage().used_bytes > 10 * limits::mib) == !others_wait);
+  rest.reset();
+  stalled.client->reset();
+  world.run_for(seconds(1));
+  other->close();
+  world.run_for(minutes(1));
+  require_quiet(world);
+}
+
 TEST_CASE("a client that reads on while the rest moves gets the rest as it comes") {
   SimWorld world(slow_world());
   store_large(world);

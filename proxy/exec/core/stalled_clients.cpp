@@ -2,7 +2,15 @@
 
 #include <algorithm>
 
+#include "allocator/pressure.h"
+#include "proxy/exec/core/process_memory.h"
+
 namespace spillway::exec {
+
+bool others_wait_for_memory(const Services& shared) noexcept {
+  return shared.memory.work_queue.somebody_waits() || shared.memory.request_queue.somebody_waits() ||
+         shared.pressure.at_least(PressureLevel::critical);
+}
 
 void StalledClients::Place::enter(TimePoint since) {
   std::vector<Place*>& places = clients_.places_;

@@ -32,6 +32,7 @@ struct Relay {
   bool has_stalled = false;  // the client has not taken the unsent bytes for client_stall
   // Takes its memory when it first needs some; before the first read while memory is short.
   Unsent unsent;
+  CursorCharge rest;  // what was read ahead for a slow client, until it has taken all of it
   BsonDoc times;  // that the reply's frame ends with; {}: none
 };
 

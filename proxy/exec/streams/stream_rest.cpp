@@ -110,6 +110,7 @@ Task<Step> move_rest(Relay& relay) {
     send_unsent(relay);
     if (relay.unsent.empty()) {
       relay.unsent.drop_room();
+      relay.rest.hold(0);
       co_return Step::passed;
     }
     const MutableBytes space = relay.unsent.free_space();
@@ -209,7 +210,8 @@ Task<Step> pass_unsent(Relay& relay) {
     }
     if (take_room_for_rest(relay)) {
       place.leave();
-      relay.stream.cursor->charge.hold(relay.left);  // until the memory is given back
+      relay.rest.assign(relay.stream.cursor->charge.shared_account());
+      relay.rest.hold(relay.left);
       co_return co_await move_rest(relay);
     }
     if (may_spill(relay)) {
@@ -229,11 +231,21 @@ Task<Step> pass_unsent(Relay& relay) {
 }
 
 Task<bool> send_all_unsent(Relay& relay) {
+  const Services& shared = relay.context.shared;
+  ReaderWindow window(Clock::now(), relay.unsent.sent_bytes());
   while (!relay.unsent.empty()) {
     const Taken taken = co_await wait_for_client(relay);
     if (taken == Taken::gone) co_return false;
+    if (!window.is_too_slow(Clock::now(), relay.unsent.sent_bytes()) || !others_wait_for_memory(shared)) continue;
+    shared.metrics.stalled_clients_closed.add();
+    log::info("a client is closed: it takes its reply from {} too slowly while others wait for memory",
+              relay.stream.reply.host.text());
+    client_went(relay);
+    relay.client.reset();
+    co_return false;
   }
   relay.unsent = Unsent();
+  relay.rest.hold(0);
   co_return true;
 }
 

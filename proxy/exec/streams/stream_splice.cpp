@@ -18,8 +18,8 @@ namespace {
 constexpr std::size_t splice_bytes_least = 64 * limits::kib;
 
 // Writes the pipe to the client. Bytes that the client does not take within client_stall move into memory as unsent
-// bytes. Without memory they wait in the pipe.
-Task<void> drain(Relay& relay, SplicePipe& pipe) {
+// bytes: into the memory that `room` has for the pipe, if there is no other.
+Task<void> drain(Relay& relay, SplicePipe& pipe, Reservation& room) {
   while (!pipe.empty()) {
     const IoResult sent = pipe.drain(relay.client);
     if (sent.ok()) continue;
@@ -28,11 +28,16 @@ Task<void> drain(Relay& relay, SplicePipe& pipe) {
     const bool ready = co_await writable;
     if (ready) continue;
     if (!writable.timed_out()) co_return client_went(relay);
-    auto room = allocate_now(relay.context.shared.memory.replies, std::max(pipe.bytes(), limits::stream_piece_bytes));
-    if (!room) continue;
+    MemoryBudget& budget = relay.context.shared.memory.replies;
     const std::size_t bytes = pipe.bytes();
-    if (!pipe.take({room->data(), bytes})) co_return client_went(relay);
-    relay.unsent.hold(*std::move(room), 0, bytes);
+    auto kept = allocate_now(budget, std::max(bytes, limits::stream_piece_bytes));
+    if (!kept) {
+      room.release();
+      kept = allocate_now(budget, bytes);
+    }
+    if (!kept) continue;
+    if (!pipe.take({kept->data(), bytes})) co_return client_went(relay);
+    relay.unsent.hold(*std::move(kept), 0, bytes);
     relay.has_stalled = true;
   }
 }
@@ -82,7 +87,7 @@ Task<Step> splice_batch(Relay& relay) {
     took(relay, got.bytes);
     relay.spliced += got.bytes;
     relay.context.shared.metrics.spliced_bytes.add(got.bytes);
-    co_await drain(relay, *pipe);
+    co_await drain(relay, *pipe, *room);
     relay.context.pipes.give_back(*std::move(pipe));
   }
   co_return Step::passed;

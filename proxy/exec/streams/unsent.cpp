@@ -112,6 +112,7 @@ IoResult Unsent::send(Transport& client) {
 
 void Unsent::note_sent(std::size_t bytes) noexcept {
   bytes_ -= bytes;
+  sent_bytes_ += bytes;
   const std::size_t of_leftover = std::min(bytes, leftover_.size() - leftover_sent_);
   leftover_sent_ += of_leftover;
   bytes -= of_leftover;

@@ -17,6 +17,8 @@ namespace spillway::exec {
 class Unsent {
  public:
   bool empty() const noexcept { return bytes_ == 0 && tickets_ == 0; }
+  // By send(), so far.
+  std::size_t sent_bytes() const noexcept { return sent_bytes_; }
   // Are the next bytes in memory?
   bool can_send() const noexcept;
 
@@ -62,6 +64,7 @@ class Unsent {
   std::deque<Part, RecyclingAllocator<Part>> parts_;
   std::size_t bytes_ = 0;    // in memory
   std::size_t tickets_ = 0;  // in the spill file
+  std::size_t sent_bytes_ = 0;
 };
 
 }  // namespace spillway::exec
