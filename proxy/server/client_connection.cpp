@@ -462,11 +462,11 @@ Task<bool> ClientConnection::handle_op_msg() {
   shard::ShardTime shards;
   request.interrupt = &client_.interrupt;
   request.shard_time = &shards;
-  request.user = client_.user;
+  request.user = client_.user.empty() ? without_port(client_.peer) : std::string_view(client_.user);
   request.compressed = compresses_replies();
   const bool stranger = context.shared.authorization && !client_.login.user;
   if (!request.lsid.empty() && !stranger) client_.presence.note_session(request.lsid);
-  if (is_hello_name(request.name)) {
+  if (is_hello_name(request.name) && !silent) {
     auto answering = answer_hello(request, message.has_flag(wire::flags::exhaust_allowed));
     co_return co_await answering;
   }

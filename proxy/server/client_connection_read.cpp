@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 
+#include "proxy/auth/users.h"
 #include "proxy/base/log.h"
 #include "proxy/base/memory_wait.h"
 #include "proxy/base/time_slice.h"
@@ -168,8 +169,12 @@ Task<bool> ClientConnection::read_message(std::size_t have) {
   }
 }
 
+// A suspended login may be back: its next command looks.
 bool ClientConnection::is_stranger() const noexcept {
-  return refused_ || (environment_.context.shared.authorization && !client_.login.user);
+  const exec::Services& shared = environment_.context.shared;
+  const exec::Login& login = client_.login;
+  const bool may_be_back = login.suspended && login.generation != shared.users.generation();
+  return refused_ || (shared.authorization && !login.user && !may_be_back);
 }
 
 // A client that still has to log in may not send long messages.

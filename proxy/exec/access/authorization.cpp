@@ -82,16 +82,15 @@ std::optional<auth::Digest> session_owner(const Context& context, const Client& 
   return auth::session_uid(user->db, user->name);
 }
 
-void name_session_owner(const Context& context, const Client& client, Request& request, BsonDoc& kept) {
+void name_session_owner(const Context& context, const Client& client, Request& request) {
   if (request.lsid.empty()) return;
   const auto uid = session_owner(context, client);
   if (!uid) return;
   BsonWriter lsid;
   lsid.append_elements(request.lsid_document());
   lsid.append_binary("uid", 0, uid->view());
-  kept = std::move(lsid).finish();
-  request.lsid = auth::text_of(kept.view().bytes());
-  request.lsid_names_owner = true;
+  request.owned_lsid = std::make_shared<const BsonDoc>(std::move(lsid).finish());
+  request.lsid = auth::text_of(request.owned_lsid->view().bytes());
   request.strips_fields = true;  // so that it is forwarded so
 }
 

@@ -20,8 +20,8 @@ const auth::User* impersonated(const Context& context, const Client& client) noe
 // lsid.uid of this client's sessions: the owner that this router, a member of the cluster, names to the shards.
 // nullopt: it names none.
 std::optional<auth::Digest> session_owner(const Context& context, const Client& client);
-// Adds it to the request's session; `kept` holds the bytes and outlives the request.
-void name_session_owner(const Context& context, const Client& client, Request& request, BsonDoc& kept);
+// Adds it to the request's session.
+void name_session_owner(const Context& context, const Client& client, Request& request);
 
 // Unauthorized(13): a live session of another user.
 Result<void> claim_session(Context& context, Client& client, std::string_view uuid);

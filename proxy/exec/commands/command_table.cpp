@@ -28,10 +28,14 @@
 #include "proxy/exec/core/stale.h"
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/read/aggregate.h"
+#include "proxy/wire/op_msg.h"
 
 namespace spillway::exec {
 
 namespace {
+
+// A client takes no longer message. Shards that are not MongoDB's may send longer ones.
+constexpr std::size_t reply_bytes_max = limits::message_bytes_max - wire::op_msg_prefix_bytes - sizeof(std::uint32_t);
 
 struct Table {
   std::vector<CommandSpec> specs;
@@ -254,9 +258,8 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
     if (tells_time) tell_times(context, client, request, *response);
     co_return *std::move(response);
   }
-  BsonDoc lsid;
   if (in_cluster) {
-    name_session_owner(context, client, request, lsid);
+    name_session_owner(context, client, request);
     request.asks = impersonated(context, client);
   }
   client.running = &request;
@@ -272,6 +275,17 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
       if (tells_time) tell_times(context, client, request, *response);
       co_return *std::move(response);
     }
+  }
+  Reservation copy;  // for the shard, without what it must not see
+  if (request.strips_fields) {
+    auto room = co_await TakeCopyRoom(context, request);
+    if (room.has_error()) {
+      client.running = nullptr;
+      response = failed(context, client, *spec, request, Clock::now() - request.arrived, room.error());
+      if (tells_time) tell_times(context, client, request, *response);
+      co_return *std::move(response);
+    }
+    copy = *std::move(room);
   }
   const std::optional<Routes> routes = routes_of(context, *spec, request);
   if (routes) request.routes = &*routes;
@@ -289,6 +303,11 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
   if (auto open = fail_transaction(context, request, result)) {
     auto ending = end_failed(context, *std::move(open));
     co_await ending;
+  }
+  if (!result.has_error() && result->bytes() > reply_bytes_max) {
+    result = Error(ErrorCode::bson_object_too_large,
+                   fmt::format("the shard's reply has {} bytes; a client's reply may have {}", result->bytes(),
+                               reply_bytes_max));
   }
   if (result.has_error()) {
     response = failed(context, client, *spec, request, taken, result.error());

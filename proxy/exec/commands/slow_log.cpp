@@ -44,7 +44,8 @@ BsonDoc shown_command(const Request& request) {
 
 void log_if_slow(const Context& context, const Client& client, const Request& request, Duration taken,
                  const Response* response, const Error* error) {
-  if (taken <= std::chrono::milliseconds(context.shared.parameters.slow_ms.load(std::memory_order_relaxed))) return;
+  const auto slow_ms = context.shared.parameters.slow_ms.load(std::memory_order_relaxed);
+  if (std::chrono::floor<std::chrono::milliseconds>(taken - Duration(1)).count() < slow_ms) return;
   SlowShape slow;
   slow.ns = request.ns();
   slow.shape = shape_of(request.body);

@@ -190,8 +190,9 @@ void note_participant(Context& context, const OfTransaction& transaction, catalo
     for (const Element& each : more.as_document()) {
       const ValueView name = each.is_document() ? each.as_document()["shardId"] : ValueView();
       if (!name.is_string()) continue;
-      const auto named = std::find_if(states.begin(), states.end(),
-                                      [&](const auto& state) { return state.name == name.as_string(); });
+      const auto named = std::find_if(states.begin(), states.end(), [&](const auto& state) {
+        return !state.retired && state.name == name.as_string();
+      });
       if (named == states.end()) continue;
       added.push_back({static_cast<catalog::ShardIndex>(named - states.begin()),
                        each.as_document()["readOnly"].truthy()});

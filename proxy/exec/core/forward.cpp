@@ -15,7 +15,7 @@ bool named(std::initializer_list<std::string_view> names, std::string_view name)
 }
 
 void append_argument(BsonWriter& out, const Request& request, const Element& argument) {
-  if (request.lsid_names_owner && argument.name == "lsid") {
+  if (request.owned_lsid && argument.name == "lsid") {
     out.append("lsid", request.lsid_document());
   } else if (request.at_cluster_time != 0 && argument.name == "readConcern") {
     out.append("readConcern", request.read_concern);

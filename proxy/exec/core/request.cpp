@@ -322,9 +322,9 @@ Result<void> read_request(Request& request, Bytes sections, TimePoint now) {
 }
 
 Result<Request> parse_request(const wire::OpMsg& message, Bytes sections, TimePoint now) {
-  Result<Request> request{Request()};
-  request->message = message;
-  if (auto read = read_request(*request, sections, now); read.has_error()) request = std::move(read).error();
+  Request request;
+  request.message = message;
+  if (auto read = read_request(request, sections, now); read.has_error()) return std::move(read).error();
   return request;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -35,8 +36,8 @@ struct Request {
   TimePoint arrived{};
   TimePoint deadline = time_point_never;     // from max_time_ms, counted from `arrived`
   std::string_view lsid;                     // bytes of the lsid document; empty: none
-  bool lsid_names_owner = false;             // it is not the body's: forwarded instead of that
-  std::string_view user;                     // the connection's user; empty without authentication
+  std::shared_ptr<const BsonDoc> owned_lsid;  // holds `lsid` if it is not the body's: forwarded instead of that
+  std::string_view user;                     // the connection's user; its address without authentication
   const auth::User* asks = nullptr;          // named to a cluster's servers as the one asking; null: none
   std::optional<std::int64_t> txn_number;
   bool in_transaction = false;               // autocommit: false

@@ -49,6 +49,9 @@ class FakeCluster {
   // Runs a command as a client's; its reply.
   BsonDoc run(std::string_view json) {
     test::FakeRequest request(json);
+    return run(request);
+  }
+  BsonDoc run(test::FakeRequest& request) {
     shard::ShardTime time;
     request.request.shard_time = &time;
     return test::reply_of(worker_.run(exec::run_command(worker_.context, client_, request.request)));
@@ -123,6 +126,7 @@ class FakeCluster {
   }
   void forget_sent() { worker_.gateway.sent.clear(); }
   exec::ClusterRouter& router() { return router_; }
+  exec::ClusterTable& table() { return *table_; }
   test::FakeWorker& worker() { return worker_; }
 
   std::map<std::string, BsonDoc> databases_ = {{"app", doc("{'_id': 'app', 'primary': 'sh1', 'partitioned': true, "
@@ -828,6 +832,52 @@ TEST_CASE("while the config servers are away, what is known serves and the rest 
   CHECK(cluster.run("{'find': 'other', '$db': 'app'}").view()["code"].to_int64() == 133);
   cluster.away_ = false;
   CHECK(cluster.run("{'find': 'other', '$db': 'app'}").view()["ok"].truthy());
+}
+
+TEST_CASE("tables that no command uses make room for one that has no memory") {
+  FakeCluster cluster;
+  MemoryBudget& budget = cluster.worker().shared.memory.routing;
+  for (const char* const ns : {"app.a", "app.b"}) cluster.shard_collection(ns, 10, "sh1", "sh2", 3);
+  const auto find = [&](std::string_view collection) {
+    return cluster.run(fmt::format("{{'find': '{}', 'filter': {{'k': 12}}, '$db': 'app'}}", collection))
+        .view()["ok"]
+        .truthy();
+  };
+  REQUIRE(find("a"));
+  const std::uint64_t one = budget.usage().used_bytes;
+  REQUIRE(one > 0);
+  budget.set_limit(one + one / 2);
+  CHECK(find("b"));
+  CHECK(budget.usage().used_bytes <= one + one / 2);
+  cluster.forget_sent();
+  CHECK(find("a"));
+  CHECK(cluster.reads_of("chunks") == 2);  // without the memory, and with it
+  CHECK(cluster.sent_to(2, "find").size() == 1);
+}
+
+TEST_CASE("a shard of config.shards that cannot be used leaves the others usable") {
+  FakeCluster cluster;
+  cluster.shards_ = {"sh1", "two/names", "sh2", "sh3"};
+  CHECK(cluster.worker().run(cluster.table().read_shards()).has_error());
+  cluster.worker().loop.poll_until_idle();
+  CHECK(cluster.table().index_of("sh3").has_value());
+  const std::size_t states = cluster.worker().gateway.states().size();
+  CHECK(cluster.worker().run(cluster.table().read_shards()).has_error());
+  CHECK(cluster.worker().gateway.states().size() == states);
+}
+
+TEST_CASE("a reply that no client takes is an error") {
+  FakeCluster cluster;
+  cluster.shard_answer_ = [](std::uint16_t, DocView) -> std::optional<BsonDoc> {
+    BsonWriter out;
+    out.begin_array("values");
+    const std::string text(12'000'000, 'x');
+    for (int i = 0; i < 4; ++i) out.append_item(text);
+    out.end().append("ok", 1.0);
+    return std::move(out).finish();
+  };
+  const BsonDoc reply = cluster.run("{'distinct': 'c', 'key': 'x', '$db': 'app'}");
+  CHECK(reply.view()["code"].to_int64() == 10334);
 }
 
 TEST_CASE("a table with a hole is refused, and read again when it is asked for again") {
@@ -1672,6 +1722,17 @@ TEST_CASE("a findAndModify in two steps names the session's owner in both") {
   REQUIRE(cluster.sent_to(2, "findAndModify").size() == 1);
   CHECK(cluster.sent_to(2, "find").front().view().find_path("lsid.uid").exists());
   CHECK(cluster.sent_to(2, "findAndModify").front().view().find_path("lsid.uid").exists());
+}
+
+// A connection behind a load balancer looks the transaction up by it afterwards.
+TEST_CASE("a session's id with its owner outlives the command's run") {
+  FakeCluster cluster;
+  cluster.log_in({"ann", "app", {{"readWrite", "app"}}, {}, {}});
+  test::FakeRequest request("{'find': 'c', 'lsid': {'id': {'$binary': {'base64': 'AAAAAAAAAAAAAAAAAAAAAA==', "
+                            "'subType': '04'}}}, '$db': 'app'}");
+  cluster.run(request);
+  CHECK(request.request.lsid_document()["uid"].as_binary().data.size() == 32);
+  CHECK(request.request.lsid_document()["id"].as_binary().data.size() == 16);
 }
 
 namespace {
