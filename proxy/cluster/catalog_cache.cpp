@@ -121,8 +121,7 @@ Task<Result<KnownDatabase>> CatalogCache::read_database(std::string name, bool a
 Task<Result<KnownCollection>> CatalogCache::read_collection(std::string ns, std::optional<KnownCollection> before) {
   std::shared_ptr<const catalog::CollectionRouting> known = before ? before->collection->routing : nullptr;
   for (int read = 1;; ++read) {
-    auto asking = config_.collection(ns, before.has_value());
-    auto entry = co_await asking;
+    auto entry = co_await config_.collection(ns, before.has_value());
     if (entry.has_error()) co_return std::move(entry.error());
     auto unsharded = std::make_shared<catalog::CachedCollection>();
     unsharded->ns = ns;

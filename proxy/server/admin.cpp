@@ -261,8 +261,7 @@ bool AdminServer::has_room() {
 }
 
 Task<void> AdminServer::run_connection(std::list<Connection>::iterator connection) {
-  auto serving = serve(*connection);
-  co_await serving;
+  co_await serve(*connection);
   connection->transport->close();
   connections_.erase(connection);
   if (stopping_ && connections_.empty()) loop_.stop();
@@ -270,8 +269,7 @@ Task<void> AdminServer::run_connection(std::list<Connection>::iterator connectio
 
 Task<void> AdminServer::serve(Connection& connection) {
   for (;;) {
-    auto reading = read_request(connection);
-    const HttpReader::State state = co_await reading;
+    const HttpReader::State state = co_await read_request(connection);
     if (state == HttpReader::State::more) co_return;
     if (state == HttpReader::State::bad) {
       const HttpRefusal& refusal = connection.reader.refusal();
@@ -279,19 +277,16 @@ Task<void> AdminServer::serve(Connection& connection) {
       auto refusing = write_answer(connection, std::move(refused), false, false);
       const bool written = co_await refusing;
       if (!written) co_return;
-      auto lingering = linger(connection);
-      co_await lingering;
+      co_await linger(connection);
       co_return;
     }
     const HttpRequest& request = connection.reader.request();
     const bool local = is_local(request, connection.transport->peer());
     if (request.path == "/events" && !request.post && !is_of_other_site(request) && streams_ < admin_streams_max) {
-      auto streaming = stream(connection, request.head_only, local);
-      co_await streaming;
+      co_await stream(connection, request.head_only, local);
       co_return;
     }
-    auto answering = answer(connection, local);
-    Answer answered = co_await answering;
+    Answer answered = co_await answer(connection, local);
     const bool keep_alive = request.keep_alive && !stopping_;
     auto writing = write_answer(connection, std::move(answered), request.head_only, keep_alive);
     const bool written = co_await writing;
@@ -386,20 +381,17 @@ Task<void> AdminServer::stream(Connection& connection, bool head_only, bool deta
   bool goes_on = co_await beginning;
   while (goes_on && !head_only) {
     const TimePoint next = Clock::now() + stream_pause;
-    auto looking = live(details);
-    const auto shown = co_await looking;
+    const auto shown = co_await live(details);
     if (shown) {  // else there is no memory for it this time
       std::array<iovec, 3> pieces{};
       std::size_t count = 0;
       for (const std::string_view piece : {event_begin, std::string_view(shown->text), event_end}) {
         pieces[count++] = {const_cast<char*>(piece.data()), piece.size()};
       }
-      auto writing = write_all(*connection.transport, pieces, Clock::now() + request_patience);
-      goes_on = co_await writing;
+      goes_on = co_await write_all(*connection.transport, pieces, Clock::now() + request_patience);
     }
     if (!goes_on) co_return;
-    auto hearing = hear_end(connection, next);
-    const bool ended = co_await hearing;
+    const bool ended = co_await hear_end(connection, next);
     goes_on = !ended;
   }
 }
@@ -422,8 +414,7 @@ Task<AdminServer::Answer> AdminServer::answer(Connection& connection, bool local
   const HttpRequest& request = connection.reader.request();
   const bool is_action = AdminActions::knows(request.path);
   if (is_action && request.post) {
-    auto acting = act(connection);
-    co_return co_await acting;
+    co_return co_await act(connection);
   }
   if (is_action) co_return Answer{.status = 405, .text = "only POST is answered here\n", .allow = "POST"};
   if (request.post) co_return Answer{.status = 405, .text = "only GET and HEAD are answered here\n"};
@@ -469,8 +460,7 @@ Task<std::vector<exec::WorkerFacts>> AdminServer::ask(const std::vector<exec::Co
 
 Task<AdminServer::Answer> AdminServer::metrics() {
   const std::vector<exec::Context*> contexts = live_contexts();
-  auto asking = ask(contexts);
-  const std::vector<exec::WorkerFacts> answers = co_await asking;
+  const std::vector<exec::WorkerFacts> answers = co_await ask(contexts);
   exec::MetricsText text(shared_.memory.admin);
   exec::write_metrics(text, shared_, exec::make_status_facts(shared_, answers));
   if (!text.complete())
@@ -504,8 +494,7 @@ Task<std::shared_ptr<const AdminServer::Shown>> AdminServer::live(bool details) 
 }
 
 Task<AdminServer::Answer> AdminServer::live_page(bool details) {
-  auto looking = live(details);
-  auto shown = co_await looking;
+  auto shown = co_await live(details);
   if (!shown) co_return Answer{.status = 503, .text = "there is no memory for this page now\n"};
   co_return Answer{.content_type = "application/json", .shown = std::move(shown)};
 }
@@ -540,8 +529,7 @@ Task<std::vector<std::string>> AdminServer::silent_loops() {
 }
 
 Task<AdminServer::Answer> AdminServer::health() {
-  auto asking = silent_loops();
-  const std::vector<std::string> silent = co_await asking;
+  const std::vector<std::string> silent = co_await silent_loops();
   if (silent.empty()) co_return Answer{.text = "alive\n"};
   const auto patience = std::chrono::duration_cast<std::chrono::seconds>(health_patience).count();
   co_return Answer{
@@ -556,8 +544,7 @@ Task<AdminServer::Answer> AdminServer::readiness() {
   if (shared_.life.quiescing || shared_.life.stopping) co_return unready("shutting down\n");
   if (!serving_) co_return unready("starting\n");
   const std::vector<exec::Context*> contexts = live_contexts();
-  auto asking = ask(contexts);
-  const std::vector<exec::WorkerFacts> answers = co_await asking;
+  const std::vector<exec::WorkerFacts> answers = co_await ask(contexts);
   if (answers.size() < contexts.size()) {
     co_return unready(fmt::format("{} of {} workers do not answer\n",
                                   contexts.size() - answers.size(), contexts.size()));

@@ -138,8 +138,7 @@ Task<Outcome> carry_out(exec::Context& worker, Order order) {
   }
   request->interrupt = &person.interrupt;
   request->user = person.user;
-  auto running = exec::run_command(worker, person, *request);
-  const exec::Response response = co_await running;
+  const exec::Response response = co_await exec::run_command(worker, person, *request);
   if (!response.closes) outcome.reply = response.copy();
   outcome.is_cluster_admin = exec::may_on_cluster(worker, person, cluster_admin);
   co_return outcome;
@@ -198,8 +197,7 @@ Task<AdminActions::Answer> AdminActions::answer(HttpRequest& request, From from,
   if (parsed.has_error()) co_return said(400, "the body is no JSON document");
   if (worker == nullptr) co_return said(503, no_worker);
   if (request.path == "/login") {
-    auto logging_in = log_in(*parsed, request, from, *worker);
-    Answer answered = co_await logging_in;
+    Answer answered = co_await log_in(*parsed, request, from, *worker);
     RecycledBytes bytes = (*std::move(parsed)).take();
     auth::wipe(bytes.data(), bytes.size());
     co_return answered;

@@ -31,8 +31,7 @@ Task<Answer> ask(exec::Context& context, catalog::ShardIndex shard, DocView body
 }
 
 Task<Found> find_one(exec::Context& context, catalog::ShardIndex shard, DocView find) {
-  auto asking = ask(context, shard, find);
-  const Answer answer = co_await asking;
+  const Answer answer = co_await ask(context, shard, find);
   Found found;
   found.skip = answer.skip;
   if (found.skip) co_return found;

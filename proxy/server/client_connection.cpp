@@ -165,15 +165,13 @@ Task<bool> ClientConnection::begin() {
   if (!room) co_return refuse_connection();
   room_ = *std::move(room);
   if (balanced()) {
-    auto heading = read_proxy_header();
-    const bool read = co_await heading;
+    const bool read = co_await read_proxy_header();
     if (!read) co_return false;
   }
   client_.login.from_loopback = !balanced() && is_loopback(without_port(client_.peer));
   if (!environment_.context.tls) co_return true;
   if (refused_) co_return false;  // a handshake costs more than the refusal is worth
-  auto beginning = begin_tls();
-  co_return co_await beginning;
+  co_return co_await begin_tls();
 }
 
 // A handshake takes no memory before its first byte.
@@ -203,8 +201,7 @@ Task<bool> ClientConnection::begin_tls() {
   if (strangers.limit_bytes != 0 && strangers.used_bytes > strangers.limit_bytes / 2) {
     end = std::min(end, Clock::now() + tls_patience_contended);
   }
-  auto establishing = transport_->establish(end);
-  const Result<void> established = co_await establishing;
+  const Result<void> established = co_await transport_->establish(end);
   idle_ = false;
   if (established.has_error()) {
     shared.metrics.tls_handshakes_failed.add();
@@ -224,13 +221,11 @@ Task<bool> ClientConnection::begin_tls() {
 Task<void> ClientConnection::run() {
   bool go_on = moved_ && go_on_here();
   if (!moved_) {
-    auto beginning = begin();
-    go_on = co_await beginning;
+    go_on = co_await begin();
   }
   served_ = true;
   if (go_on && !stream_.view().empty()) {
-    auto streaming = go_on_streaming();
-    go_on = co_await streaming;
+    go_on = co_await go_on_streaming();
     stream_ = BsonDoc();
   }
   while (go_on) {
@@ -249,8 +244,7 @@ Task<void> ClientConnection::run() {
     }
     bool read = first == FirstRead::whole;
     if (first == FirstRead::part) {
-      auto reading = read_message(have);
-      read = co_await reading;
+      read = co_await read_message(have);
     }
     if (!read && std::exchange(rests_, false)) continue;
     if (!read) break;
@@ -260,8 +254,7 @@ Task<void> ClientConnection::run() {
     metrics.bytes_in.add(static_cast<std::uint64_t>(header_.message_length));
     exec::Counted under_way;
     if (relayed_) under_way.enter(environment_.relayed_requests);
-    auto handling = handle_message();
-    const bool handled = co_await handling;
+    const bool handled = co_await handle_message();
     go_on = handled && !closing_;
     message_.reset();
   }
@@ -334,8 +327,7 @@ Task<bool> ClientConnection::answer_refused() {
     co_await writing;
   } else if (header_.is(wire::OpCode::msg)) {
     exec::Response response = exec::error_response(*refused_);
-    auto writing = write_response(response);
-    co_await writing;
+    co_await write_response(response);
   }
   co_return false;
 }
@@ -372,12 +364,10 @@ Task<bool> ClientConnection::handle_kill_cursors() {
     ids.push_back(id);
   }
   if (!ids.empty()) {
-    auto killing = kill_cursors(ns, ids);
-    co_await killing;
+    co_await kill_cursors(ns, ids);
   }
   if (any_unknown && reaches_older()) {
-    auto relaying = relay(true);
-    co_await relaying;
+    co_await relay(true);
   }
   co_return true;
 }
@@ -393,8 +383,7 @@ Task<void> ClientConnection::kill_cursors(std::string_view ns, std::span<const s
   auto request = exec::parse_query_command(command, names.db, arrived_, sections);
   if (request.has_error()) co_return;
   request->interrupt = &client_.interrupt;
-  auto running = exec::run_command(environment_.context, client_, *request);
-  co_await running;
+  co_await exec::run_command(environment_.context, client_, *request);
 }
 
 Task<bool> ClientConnection::handle_unknown() {
@@ -407,8 +396,7 @@ Task<bool> ClientConnection::handle_unknown() {
 Task<bool> ClientConnection::refuse(const Error& why, bool silent) {
   if (silent) co_return true;
   exec::Response refusal = exec::refuse(environment_.context.shared.metrics, why);
-  auto writing = write_response(refusal);
-  co_return co_await writing;
+  co_return co_await write_response(refusal);
 }
 
 Task<bool> ClientConnection::handle_op_msg() {
@@ -419,8 +407,7 @@ Task<bool> ClientConnection::handle_op_msg() {
   const wire::OpMsg& message = request.message;
   Result<void> parsed;
   if (large) {
-    auto parsing = parse_in_steps(slice, request.message, message_.bytes());
-    parsed = co_await parsing;
+    parsed = co_await parse_in_steps(slice, request.message, message_.bytes());
   } else {
     parsed = wire::parse_op_msg(request.message, message_.bytes());
   }
@@ -439,8 +426,7 @@ Task<bool> ClientConnection::handle_op_msg() {
   checksum_ = message.has_flag(wire::flags::checksum_present);
   Result<void> valid;
   if (large) {
-    auto checking = check_documents_in_steps(slice, message);
-    valid = co_await checking;
+    valid = co_await check_documents_in_steps(slice, message);
   } else {
     valid = check_documents(message);
   }
@@ -456,8 +442,7 @@ Task<bool> ClientConnection::handle_op_msg() {
   if (auto read = exec::read_request(request, sections, arrived_); read.has_error()) {
     if (silent) co_return true;
     exec::Response response = exec::refuse(context.shared.metrics, read.error());
-    auto writing = write_response(response);
-    co_return co_await writing;
+    co_return co_await write_response(response);
   }
   shard::ShardTime shards;
   request.interrupt = &client_.interrupt;
@@ -487,14 +472,12 @@ Task<bool> ClientConnection::handle_op_msg() {
     auto asking = kills ? kill_in_older(request, killed) : end_sessions_in_older(request);
     const Result<void> asked = co_await asking;
     if (asked.has_error()) {
-      auto refusing = refuse(asked.error(), silent);
-      co_return co_await refusing;
+      co_return co_await refuse(asked.error(), silent);
     }
   }
   TimePoint first_tried{};
   exec::CommandTrace trace(context.shared.tracer.get(), request, client_, shards, received_, first_tried);
-  auto running = exec::run_command(context, client_, request);
-  exec::Response response = co_await running;
+  exec::Response response = co_await exec::run_command(context, client_, request);
   if (!killed.empty() && !response.failed && !response.closes) response = with_killed(response, std::move(killed));
   trace.answered(response);
   // Ends with the connection, so that it cannot become another user's.
@@ -529,8 +512,7 @@ Task<bool> ClientConnection::handle_op_msg() {
     auto writing = write_all(*transport_, framed.pieces_span(), time_point_never, &first_tried);
     written = co_await writing;
   } else {
-    auto writing = write_watched(framed.pieces_span(), &first_tried);
-    written = co_await writing;
+    written = co_await write_watched(framed.pieces_span(), &first_tried);
   }
   note_inside(shards, first_tried, reply_bytes);
   co_return written;

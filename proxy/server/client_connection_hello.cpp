@@ -118,8 +118,7 @@ Task<Result<BsonDoc>> ClientConnection::answer_query_command(const wire::OpQuery
   auto request = exec::parse_query_command(command, db, Clock::now(), sections);
   if (request.has_error()) co_return request.error();
   request->interrupt = &client_.interrupt;
-  auto running = exec::run_command(environment_.context, client_, *request);
-  const exec::Response response = co_await running;
+  const exec::Response response = co_await exec::run_command(environment_.context, client_, *request);
   if (response.closes) close(false);
   if (response.stream() != nullptr)
     co_return Error(ErrorCode::unsupported_op_query_command, "the reply is too large for OP_REPLY");
@@ -142,15 +141,13 @@ Task<bool> ClientConnection::handle_op_query() {
   Result<BsonDoc> reply = Error();
   bool go_on = true;
   if (!parsed->is_command() || !wire::is_hello_command(command)) {
-    auto answering = answer_query_command(*parsed, command);
-    reply = co_await answering;
+    reply = co_await answer_query_command(*parsed, command);
     if (reply.has_error()) environment_.context.shared.metrics.errors.add(reply.error().code);
   } else if (auto hello = take_hello(command, false); hello.has_error()) {
     reply = hello.error();
     go_on = !ends_connection(hello.error());
   } else {
-    auto failing = fail_hello(*hello);
-    const auto failure = co_await failing;
+    const auto failure = co_await fail_hello(*hello);
     if (failure && failure->closes) co_return false;
     reply = failure ? Result<BsonDoc>(failure->error) : Result<BsonDoc>(hello_reply(*hello));
   }
@@ -171,20 +168,17 @@ Task<bool> ClientConnection::answer_hello(const exec::Request& request, bool exh
   const auto allowed = exec::check_api_strict(*exec::command_named(request.name), request);
   auto hello = allowed.has_error() ? Result<wire::HelloRequest>(allowed.error()) : take_hello(request.body, exhaust);
   if (hello.has_value()) {
-    auto failing = fail_hello(*hello);
-    auto failure = co_await failing;
+    auto failure = co_await fail_hello(*hello);
     if (failure && failure->closes) co_return false;
     if (failure) hello = std::move(failure->error);
   }
   if (hello.has_value() && hello->topology_version) {
-    auto streaming = stream_hello(*hello, request.body, exhaust);
-    co_return co_await streaming;
+    co_return co_await stream_hello(*hello, request.body, exhaust);
   }
   const bool go_on = hello.has_value() || !ends_connection(hello.error());
   exec::Response response = hello.has_error() ? exec::refuse(environment_.context.shared.metrics, hello.error())
                                               : exec::Response(hello_reply(*hello));
-  auto writing = write_response(response);
-  const bool written = co_await writing;
+  const bool written = co_await write_response(response);
   co_return written&& go_on;
 }
 
@@ -212,13 +206,11 @@ Task<bool> ClientConnection::stream_hello(const wire::HelloRequest& hello, DocVi
   for (bool wait = *waits && !life.quiescing;; wait = life.topology_counter.load() == seen) {
     std::optional<exec::PlannedFailure> failure;
     if (!std::exchange(first, false)) {  // the client would have asked again
-      auto failing = fail_hello(hello);
-      failure = co_await failing;
+      failure = co_await fail_hello(hello);
       if (failure && failure->closes) co_return false;
     }
     if (wait && !failure) {
-      auto waiting = wait_for_topology(seen, Clock::now() + await_time, exhaust);
-      const bool go_on = co_await waiting;
+      const bool go_on = co_await wait_for_topology(seen, Clock::now() + await_time, exhaust);
       if (!go_on) co_return false;
       if (exhaust && leaves()) {
         leave(command, response_to);

@@ -117,8 +117,7 @@ ClientConnection::ClientConnection(ConnectionEnvironment& environment, std::uniq
 Task<bool> ClientConnection::go_on_streaming() {
   const auto hello = wire::parse_hello(stream_.view());
   if (hello.has_error() || !hello->topology_version) co_return false;
-  auto streaming = stream_hello(*hello, stream_.view(), true);
-  co_return co_await streaming;
+  co_return co_await stream_hello(*hello, stream_.view(), true);
 }
 
 // Instead of begin().
@@ -230,8 +229,7 @@ Task<bool> ClientConnection::read_relay(MutableBytes into) {
       continue;
     }
     if (!got.would_block()) co_return false;
-    auto waiting = relay_can_be_read();
-    const bool ready = co_await waiting;
+    const bool ready = co_await relay_can_be_read();
     if (!ready) co_return false;
   }
   co_return true;
@@ -247,8 +245,7 @@ Task<std::optional<Buffer>> ClientConnection::take_relay_room(std::size_t bytes)
 
 // The older process reads the request as it came, and its answer passes in pieces.
 Task<ClientConnection::Relayed> ClientConnection::relay(bool silent) {
-  auto taking = take_relay_room(relayed_piece_bytes);
-  auto piece = co_await taking;
+  auto piece = co_await take_relay_room(relayed_piece_bytes);
   if (!piece || !open_relay()) co_return Relayed::unanswered;
   iovec request{message_.data(), message_.size()};
   auto asking = write_all(*relay_, {&request, 1});
@@ -258,8 +255,7 @@ Task<ClientConnection::Relayed> ClientConnection::relay(bool silent) {
   bool whole = asked;
   while (more) {
     const MutableBytes head(piece->data(), head_bytes);
-    auto beginning = read_relay(head);
-    whole = co_await beginning;
+    whole = co_await read_relay(head);
     const auto need = whole ? wire::FrameReader::peek(head) : wire::FrameReader::Need();
     whole = need.kind == wire::FrameReader::Kind::message && need.bytes >= head_bytes;
     if (!whole) break;
@@ -276,8 +272,7 @@ Task<ClientConnection::Relayed> ClientConnection::relay(bool silent) {
       if (rest == 0) break;
       IoResult got = relay_->try_read({piece->data(), std::min(rest, relayed_piece_bytes)});
       while (got.would_block()) {
-        auto waiting = relay_can_be_read();
-        const bool ready = co_await waiting;
+        const bool ready = co_await relay_can_be_read();
         if (!ready) co_return Relayed::broken;
         got = relay_->try_read({piece->data(), std::min(rest, relayed_piece_bytes)});
       }
@@ -296,8 +291,7 @@ Task<Result<wire::OpMsg>> ClientConnection::ask_older(DocView command, MutableBy
   auto prefix = wire::op_msg_prefix(wire::op_msg_prefix_bytes + command.size(), next_request_id_++, 0, 0);
   std::array<iovec, 2> pieces{{{prefix.data(), prefix.size()},
                                {const_cast<std::uint8_t*>(command.data()), command.size()}}};
-  auto asking = write_all(*relay_, pieces);
-  bool read = co_await asking;
+  bool read = co_await write_all(*relay_, pieces);
   wire::FrameReader::Need need;
   if (read) {
     auto beginning = read_relay(room.first(head_bytes));
@@ -326,8 +320,7 @@ bool ClientConnection::ends_sessions(const exec::Request& request) noexcept {
 
 // The older process takes the command first, and what it refuses is refused. When it ends, its part ends with it.
 Task<Result<void>> ClientConnection::end_sessions_in_older(const exec::Request& request) {
-  auto taking = take_relay_room(2 * relayed_piece_bytes);
-  auto room = co_await taking;
+  auto room = co_await take_relay_room(2 * relayed_piece_bytes);
   if (!room || !open_relay()) co_return Result<void>();
   auto asking = ask_older(request.body, {room->data(), 2 * relayed_piece_bytes});
   const auto answer = co_await asking;
@@ -378,8 +371,7 @@ exec::Response ClientConnection::with_killed(const exec::Response& response, std
 Task<Result<void>> ClientConnection::kill_some_in_older(const exec::Request& request, std::vector<std::int64_t> ids,
                                                         std::vector<std::int64_t>& killed) {
   if (ids.empty()) co_return Result<void>();
-  auto taking = take_relay_room(2 * relayed_piece_bytes);
-  auto room = co_await taking;
+  auto room = co_await take_relay_room(2 * relayed_piece_bytes);
   if (!room || !open_relay()) co_return Result<void>();
   BsonWriter out;
   out.append("killCursors", request.body.first().as_string()).begin_array("cursors");

@@ -136,11 +136,9 @@ Task<bool> ClientConnection::read_message(std::size_t have) {
       Admission admission = too_large ? Admission::refused : take_message(need.bytes, fresh);
       if (too_large) {
         std::vector<std::uint8_t> kept(fresh.begin(), fresh.end());
-        auto refusing = refuse_message(need.bytes, kept, authentication_required());
-        admission = co_await refusing;
+        admission = co_await refuse_message(need.bytes, kept, authentication_required());
       } else if (admission == Admission::refused) {
-        auto waiting = wait_for_room(need.bytes, fresh);
-        admission = co_await waiting;
+        admission = co_await wait_for_room(need.bytes, fresh);
         arrived_ = Clock::now();
       }
       if (admission == Admission::gone) co_return false;
@@ -150,14 +148,12 @@ Task<bool> ClientConnection::read_message(std::size_t have) {
         continue;
       }
       if (message_.size() < need.bytes) {
-        auto reading = read_rest(need.bytes);
-        const bool read = co_await reading;
+        const bool read = co_await read_rest(need.bytes);
         if (!read) co_return false;
         received_ = arrived_ = Clock::now();
       }
       if (!header_.is(wire::OpCode::compressed)) co_return true;
-      auto decompressing = decompress();
-      const Admission inflated = co_await decompressing;
+      const Admission inflated = co_await decompress();
       arrived_ = Clock::now();
       if (inflated != Admission::refused) co_return inflated == Admission::taken;
       message_.reset();
@@ -309,8 +305,7 @@ Task<bool> ClientConnection::answer_refusal(Bytes start, Error why) {
   if ((*flags & wire::flags::more_to_come) != 0) co_return true;
   checksum_ = false;
   exec::Response response = exec::refuse(environment_.context.shared.metrics, exec::without_writes(std::move(why)));
-  auto writing = write_response(response);
-  co_return co_await writing;
+  co_return co_await write_response(response);
 }
 
 // Receiving a large message through a small buffer costs the kernel several times as much.

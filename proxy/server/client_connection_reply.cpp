@@ -57,8 +57,7 @@ Task<bool> ClientConnection::write_response(exec::Response& response, TimePoint*
   }
   Framed framed;
   frame(response, framed);
-  auto writing = write_watched(framed.pieces_span(), first_tried);
-  co_return co_await writing;
+  co_return co_await write_watched(framed.pieces_span(), first_tried);
 }
 
 // Records a command's time inside the proxy, once its reply was begun.

@@ -41,8 +41,7 @@ struct Examined {
 };
 
 Task<void> examine_into(const shard::PoolSettings& settings, Duration patience, Examined& examined) {
-  auto examining = examine_place(settings, examined.place, patience);
-  examined.hosts = co_await examining;
+  examined.hosts = co_await examine_place(settings, examined.place, patience);
 }
 
 Task<void> examine_all(const shard::PoolSettings& settings, Duration patience, std::list<Examined>& all) {
@@ -64,17 +63,14 @@ Task<Result<std::vector<catalog::ShardEntry>>> read_shards(DoctorLinks links, Me
   auto waiting = gateway->wait_until_known(Clock::now() + patience);
   static_cast<void>(co_await waiting);
   cluster::ConfigClient client(*gateway, links.pump, budget, clock, true);
-  auto identifying = client.cluster_id();
-  const auto identified = co_await identifying;
+  const auto identified = co_await client.cluster_id();
   Result<std::vector<catalog::ShardEntry>> shards(std::vector<catalog::ShardEntry>{});
   if (identified.has_error()) {
     shards = identified.error();
   } else {
-    auto reading = client.shards();
-    shards = co_await reading;
+    shards = co_await client.shards();
   }
-  auto ending = gateway->shut_down();
-  co_await ending;
+  co_await gateway->shut_down();
   co_return shards;
 }
 
@@ -160,8 +156,7 @@ Findings of_start(const Config& config, const std::shared_ptr<const catalog::Rou
 
 Task<void> examine_and_stop(DoctorLinks links, const Config& config, const catalog::RoutingSnapshot& routing,
                             const Credentials& credentials, Findings& into) {
-  auto examining = examine_servers(links, config, routing, credentials);
-  into = co_await examining;
+  into = co_await examine_servers(links, config, routing, credentials);
   links.loop.stop();
 }
 

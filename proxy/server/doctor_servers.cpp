@@ -61,12 +61,10 @@ void fail(HostReport& report, DoctorStep step, Error why) {
 
 // Whether a first hello is answered over a connection of this kind. No certificate is checked.
 Task<bool> answers_with(shard::PoolSettings settings, HostAddress address, TimePoint deadline) {
-  auto connecting = shard::connect(settings, address, deadline);
-  auto connected = co_await connecting;
+  auto connected = co_await shard::connect(settings, address, deadline);
   if (connected.has_error()) co_return false;
   const std::unique_ptr<shard::Connection> connection = *std::move(connected);
-  auto introducing = shard::introduce(*connection, settings.introduction, settings.budgets(), deadline);
-  const auto introduced = co_await introducing;
+  const auto introduced = co_await shard::introduce(*connection, settings.introduction, settings.budgets(), deadline);
   connection->transport().close();
   // Any answer, also an error, shows that the server speaks it.
   co_return introduced.has_value() ||
@@ -85,16 +83,14 @@ Task<void> try_other_way(Visit visit) {
     if (made.has_error()) co_return;
     visit.settings.tls = *std::move(made);
   }
-  auto trying = answers_with(visit.settings, visit.report.address, visit.deadline());
-  const bool answered = co_await trying;
+  const bool answered = co_await answers_with(visit.settings, visit.report.address, visit.deadline());
   (tls ? visit.report.speaks_plain : visit.report.speaks_tls) = answered;
 }
 
 // A command's reply; {}: none, or an error, which is put into `refused`.
 Task<BsonDoc> ask_host(const Visit& visit, shard::Connection& connection, BsonDoc body,
                        std::optional<Error>* refused = nullptr) {
-  auto exchanging = shard::exchange(connection, body.view(), visit.settings.budgets(), visit.deadline());
-  const auto answered = co_await exchanging;
+  const auto answered = co_await shard::exchange(connection, body.view(), visit.settings.budgets(), visit.deadline());
   if (answered.has_error()) {
     if (refused != nullptr) *refused = answered.error();
     co_return BsonDoc();
@@ -152,29 +148,25 @@ Task<void> examine_connected(const Visit& visit, shard::Connection& connection) 
       co_return;
     }
   }
-  auto asking = ask_facts(visit, connection);
-  co_await asking;
+  co_await ask_facts(visit, connection);
 }
 
 Task<void> examine_host(Visit visit) {
   HostReport& report = visit.report;
-  auto connecting = shard::connect(visit.settings, report.address, visit.deadline());
-  auto connected = co_await connecting;
+  auto connected = co_await shard::connect(visit.settings, report.address, visit.deadline());
   if (connected.has_error()) {
     const bool shaking = contains(connected.error().message, "TLS handshake");
     fail(report, shaking ? DoctorStep::tls : DoctorStep::connect, connected.error());
   } else {
     const std::unique_ptr<shard::Connection> connection = *std::move(connected);
-    auto examining = examine_connected(visit, *connection);
-    co_await examining;
+    co_await examine_connected(visit, *connection);
     connection->transport().close();
   }
   // Not after an answer, whatever it said.
   const bool silent = report.failed_at == DoctorStep::tls ||
                       (report.failed_at == DoctorStep::hello && report.error->is(ErrorCode::host_unreachable));
   if (!report.error || !silent) co_return;
-  auto trying = try_other_way(visit);
-  co_await trying;
+  co_await try_other_way(visit);
 }
 
 // --- judging

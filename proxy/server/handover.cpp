@@ -315,8 +315,7 @@ Task<void> Handover::stay() {
   const TimePoint begun = Clock::now();
   TimePoint next_told = begun + tell_held_interval;
   TimePoint next_closed = begun + announced_for();
-  auto telling = tell_others();
-  co_await telling;
+  co_await tell_others();
   for (;;) {
     co_await loop_.sleep_for(look_interval);
     if (shutdown_.begun()) co_return;

@@ -69,8 +69,7 @@ Task<Greeting> greet(const shard::PoolSettings& settings, shard::HostAddress add
   if (connected.has_error()) co_return Greeting{connected.error()};
   const std::unique_ptr<shard::Connection> connection = *std::move(connected);
   const BsonDoc hello = shard::first_hello(settings.introduction);
-  auto exchanging = shard::exchange(*connection, hello.view(), settings.budgets(), deadline);
-  const auto answered = co_await exchanging;
+  const auto answered = co_await shard::exchange(*connection, hello.view(), settings.budgets(), deadline);
   connection->transport().close();
   if (answered.has_error()) co_return Greeting{answered.error()};
   const DocView reply = answered->body();
@@ -83,8 +82,7 @@ Task<Greeting> greet(const shard::PoolSettings& settings, shard::HostAddress add
 
 // Only a limit on connections closes a connection that has sent nothing yet.
 Task<bool> closes_unasked(Network& network, shard::HostAddress address, TimePoint deadline) {
-  auto connecting = network.connect(address.host, address.port, deadline);
-  auto connected = co_await connecting;
+  auto connected = co_await network.connect(address.host, address.port, deadline);
   if (connected.has_error()) co_return false;
   const std::unique_ptr<Transport> transport = *std::move(connected);
   ReadyWait readable(*transport, Transport::Direction::read, deadline);
@@ -107,8 +105,7 @@ Task<Result<std::string>> find_out(const shard::PoolSettings& settings, const Ne
   const TimePoint end = Clock::now() + answer_time_max;
   const TimePoint hello_end = end - reason_time_max;
   const shard::HostAddress address = health_address(net);
-  auto greeting = greet(settings, address, hello_end);
-  const Greeting greeted = co_await greeting;
+  const Greeting greeted = co_await greet(settings, address, hello_end);
   if (!greeted.error) co_return std::string("serving");
   bool refused = greeted.answered && greeted.error->is(ErrorCode::ingress_request_rate_limit_exceeded);
   const bool silent = !greeted.answered && Clock::now() >= hello_end;
@@ -130,8 +127,7 @@ Task<Result<std::string>> find_out(const shard::PoolSettings& settings, const Ne
 
 Task<void> find_out_and_stop(const shard::PoolSettings& settings, const NetConfig& net,
                              std::optional<Result<std::string>>& outcome) {
-  auto finding = find_out(settings, net);
-  outcome = co_await finding;
+  outcome = co_await find_out(settings, net);
   settings.loop.stop();
 }
 

@@ -82,8 +82,7 @@ Task<Result<HttpAnswer>> exchange(Transport& transport, std::string head, std::s
   auto writing = write_all(transport, {pieces.data(), body.empty() ? 1U : 2U}, deadline);
   const bool written = co_await writing;
   if (written) {
-    auto reading = read_answer(transport, reader, deadline);
-    co_await reading;
+    co_await read_answer(transport, reader, deadline);
   }
   transport.close();
   co_return reader.take();
@@ -92,8 +91,7 @@ Task<Result<HttpAnswer>> exchange(Transport& transport, std::string head, std::s
 }  // namespace
 
 Task<Result<HttpAnswer>> http_get(Network& network, shard::HostAddress address, std::string path, TimePoint deadline) {
-  auto connecting = network.connect(address.host, address.port, deadline);
-  auto connected = co_await connecting;
+  auto connected = co_await network.connect(address.host, address.port, deadline);
   if (connected.has_error()) co_return connected.error();
   const std::unique_ptr<Transport> transport = *std::move(connected);
   auto exchanging = exchange(
@@ -111,8 +109,7 @@ Task<Result<HttpAnswer>> http_post(Network& network, HttpPost post) {
   if (post.under_way != nullptr) *post.under_way = transport.get();
   Result<void> established;
   if (post.tls) {
-    auto establishing = transport->establish(post.deadline);
-    established = co_await establishing;
+    established = co_await transport->establish(post.deadline);
   }
   Result<HttpAnswer> answer = Error(ErrorCode::protocol_error, std::string());
   if (established.has_error()) {

@@ -110,8 +110,7 @@ Task<Result<std::optional<Skip>>> guard_collection(exec::Context& context,
   const BsonDoc find = find_by_id("routing", catalog::fingerprint_database, fingerprint_id(collection));
   std::string refusal = "another router keeps writing it";
   for (int attempt = 0; attempt < write_attempts_max; ++attempt) {
-    auto finding = find_one(context, primary, find);
-    const Found found = co_await finding;
+    const Found found = co_await find_one(context, primary, find);
     if (found.skip) co_return found.skip;
     BsonDoc write = insert_command(wanted);
     if (found.document) {
@@ -125,8 +124,7 @@ Task<Result<std::optional<Skip>>> guard_collection(exec::Context& context,
       write = replace_command(stored, wanted);
     }
     if (!keep) co_return std::optional<Skip>();
-    auto writing = ask(context, primary, write);
-    const Answer written = co_await writing;
+    const Answer written = co_await ask(context, primary, write);
     if (written.skip) co_return written.skip;
     if (wrote_one(written.reply.body())) {
       log::info("kept the routing of {} on shard {}", fingerprint_id(collection),
@@ -144,8 +142,7 @@ Task<Result<std::optional<Skip>>> guard_identity(exec::Context& context,
                                                  const catalog::RoutingSnapshot& routing,
                                                  ShardIndex shard) {
   const BsonDoc find = find_by_id("system.version", "admin", "shardIdentity");
-  auto finding = find_one(context, shard, find);
-  const Found found = co_await finding;
+  const Found found = co_await find_one(context, shard, find);
   if (found.skip) co_return found.skip;
   if (found.document) {
     co_return Error(
@@ -182,8 +179,7 @@ Task<void> warn_of_forgotten(exec::Context& context, const catalog::RoutingSnaps
   find.append("batchSize", std::int32_t{10'000}).append("singleBatch", true);
   find.append("$db", catalog::fingerprint_database);
   const BsonDoc body = std::move(find).finish();
-  auto asking = ask(context, shard, body);
-  const Answer answer = co_await asking;
+  const Answer answer = co_await ask(context, shard, body);
   if (answer.skip) co_return;
   const auto cursor = wire::parse_cursor_reply(answer.reply.body());
   if (cursor.has_error()) co_return;
@@ -216,8 +212,7 @@ Task<Guarded> guard_shard(exec::Context& context, const catalog::RoutingSnapshot
     co_return std::optional(Skip{"no primary has been found"});
   }
   if (!keep) {
-    auto identifying = guard_identity(context, routing, shard);
-    auto identified = co_await identifying;
+    auto identified = co_await guard_identity(context, routing, shard);
     if (identified.has_error()) co_return identified.error();
     if (*identified && (*identified)->unreachable) co_return identified;
     // A user without the right to read admin may still be allowed to read and write elsewhere.
@@ -227,21 +222,18 @@ Task<Guarded> guard_shard(exec::Context& context, const catalog::RoutingSnapshot
     }
   }
   for (const CollectionRouting* collection : kept_on(routing, shard)) {
-    auto guarding = guard_collection(context, routing, shard, *collection, keep);
-    auto guarded = co_await guarding;
+    auto guarded = co_await guard_collection(context, routing, shard, *collection, keep);
     if (guarded.has_error() || *guarded) co_return guarded;
   }
   if (keep) {
-    auto warning = warn_of_forgotten(context, routing, shard);
-    co_await warning;
+    co_await warn_of_forgotten(context, routing, shard);
   }
   co_return std::optional<Skip>();
 }
 
 Task<void> guard_into(exec::Context* context, const catalog::RoutingSnapshot* routing, ShardIndex shard, bool keep,
                       Guarded* guarded) {
-  auto guarding = guard_shard(*context, *routing, shard, keep);
-  *guarded = co_await guarding;
+  *guarded = co_await guard_shard(*context, *routing, shard, keep);
 }
 
 // A thousand shards that are asked one after the other would take seconds.
@@ -281,11 +273,9 @@ Task<Result<void>> check_ownership(exec::Context& context,
                               std::shared_ptr<const catalog::RoutingSnapshot> routing,
                               OwnershipRules rules) {
   std::vector<bool> skipped(routing->shards().size());
-  auto comparing = guard_all(context, *routing, rules, false, skipped);
-  auto guarded = co_await comparing;
+  auto guarded = co_await guard_all(context, *routing, rules, false, skipped);
   if (guarded.has_error() || !rules.keep) co_return guarded;
-  auto keeping = guard_all(context, *routing, rules, true, skipped);
-  co_return co_await keeping;
+  co_return co_await guard_all(context, *routing, rules, true, skipped);
 }
 
 Task<Result<void>> check_ownership_at_start(exec::Context& context) {

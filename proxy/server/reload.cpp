@@ -116,8 +116,7 @@ void Reload::prepare_log() {
 
 // On the first worker.
 Task<void> Reload::check_table(Table after) {
-  auto checking = check_new_table(workers_.front()->context(), table_, after);
-  auto checked = co_await checking;
+  auto checked = co_await check_new_table(workers_.front()->context(), table_, after);
   std::string refusal = checked.has_error() ? "routing: " + checked.error().message : "";
   loop_.post([this, after, refusal = std::move(refusal)] {
     if (stopped_) return;
@@ -189,8 +188,7 @@ Task<void> Reload::look_for_strays(std::shared_ptr<const Replaced> replaced, Tab
         "reload: commands that began with the old routing table are still running; what they write from now on "
         "where the new one does not look is not noticed");
   }
-  auto looking = find_strays(context, replaced->table, after);
-  const std::vector<std::string> strays = co_await looking;
+  const std::vector<std::string> strays = co_await find_strays(context, replaced->table, after);
   if (!strays.empty()) outcome += fmt::format("; documents are out of sight of {}", fmt::join(strays, ", "));
   loop_.post([this, outcome = std::move(outcome)] {
     if (!stopped_) end(outcome);

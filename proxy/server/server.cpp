@@ -134,8 +134,7 @@ class StartCheck {
     if (!known) log::warning("not every shard has answered yet; serving without those that have not");
     exec::Context& context = worker_.context();
     if (context.shared.cluster) {
-      auto joining = join(context);
-      co_await joining;
+      co_await join(context);
     }
     if (context.shared.users_from && !ended_.load()) {
       auto reading = read_users(context);
@@ -144,8 +143,7 @@ class StartCheck {
       if (!read && replaces_) refusal_ = "without its users it does not replace a process that has them";
     }
     if (guards_ && refusal_.empty() && !ended_.load()) {
-      auto guarding = check_ownership_at_start(worker_.context());
-      auto guarded = co_await guarding;
+      auto guarded = co_await check_ownership_at_start(worker_.context());
       if (guarded.has_error()) refusal_ = guarded.error().message;
     }
     done_.store(true);
@@ -154,8 +152,7 @@ class StartCheck {
   // The config servers must answer first: nothing can be routed without them.
   Task<void> join(exec::Context& context) {
     while (!ended_.load()) {
-      auto starting = context.shared.cluster->start();
-      const auto started = co_await starting;
+      const auto started = co_await context.shared.cluster->start();
       if (!started.has_error()) co_return;
       log::warning("waiting for the config servers: {}", started.error().message);
       co_await context.loop.sleep_for(config_servers_retry);
@@ -166,8 +163,7 @@ class StartCheck {
   Task<bool> read_users(exec::Context& context) {
     const TimePoint last_try = Clock::now() + (replaces_ ? users_wait_max : Duration::zero());
     for (;;) {
-      auto reading = exec::read_stored_users(context);
-      const auto read = co_await reading;
+      const auto read = co_await exec::read_stored_users(context);
       if (!read.has_error()) co_return true;
       log::warning("users cannot be read from their shard yet: {}", read.error().message);
       if (Clock::now() >= last_try || ended_.load()) co_return false;

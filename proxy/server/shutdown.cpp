@@ -63,13 +63,11 @@ Task<void> Shutdown::stop_workers() {
 }
 
 Task<void> Shutdown::run() {
-  auto announcing = announce();
-  co_await announcing;
+  co_await announce();
   log::info("shutdown: no new connections; {} that have sent requests are open", shared_.connections.busy.load());
   if (options_.stop_listening) options_.stop_listening();
   shared_.life.stopping = true;
-  auto stopping = stop_workers();
-  co_await stopping;
+  co_await stop_workers();
   done_ = true;
   if (options_.ended) options_.ended();
 }

@@ -39,8 +39,7 @@ BsonDoc any_document(const catalog::Namespace& ns) {
 
 Task<Result<void>> check_empty(exec::Context& context, Table after, ShardIndex shard, std::string ns) {
   const BsonDoc find = any_document(catalog::split_namespace(ns));
-  auto finding = find_one(context, shard, find);
-  const Found found = co_await finding;
+  const Found found = co_await find_one(context, shard, find);
   if (found.skip) co_return cannot_ask(*after, shard, *found.skip);
   if (!found.document) co_return Result<void>();
   co_return Error(ErrorCode::illegal_operation,
@@ -54,8 +53,7 @@ Task<Result<std::vector<std::string>>> databases_on(exec::Context& context, Tabl
   BsonWriter list;
   list.append("listDatabases", std::int32_t{1}).append("nameOnly", true).append("$db", "admin");
   const BsonDoc body = std::move(list).finish();
-  auto asking = ask(context, shard, body);
-  const Answer answer = co_await asking;
+  const Answer answer = co_await ask(context, shard, body);
   if (answer.skip) co_return cannot_ask(*after, shard, *answer.skip);
   const ValueView databases = answer.reply.body()["databases"];
   if (!databases.is_array()) co_return cannot_ask(*after, shard, Skip{"it does not list its databases"});
@@ -79,8 +77,7 @@ Task<Result<std::vector<std::string>>> collections_on(exec::Context& context, Ta
   list.append("listCollections", std::int32_t{1}).append("nameOnly", true);
   list.append("$db", std::string_view(database));
   const BsonDoc body = std::move(list).finish();
-  auto asking = ask(context, shard, body);
-  const Answer answer = co_await asking;
+  const Answer answer = co_await ask(context, shard, body);
   if (answer.skip) co_return cannot_ask(*after, shard, *answer.skip);
   const auto cursor = wire::parse_cursor_reply(answer.reply.body());
   if (cursor.has_error()) co_return cannot_ask(*after, shard, Skip{cursor.error().message});
@@ -109,8 +106,7 @@ Task<Result<std::vector<Place>>> places_of(exec::Context& context, Table after, 
         places.push_back({move.ns, holder});
         continue;
       }
-      auto listing = collections_on(context, after, holder, move.ns);
-      auto listed = co_await listing;
+      auto listed = co_await collections_on(context, after, holder, move.ns);
       if (listed.has_error()) co_return listed.error();
       for (std::string& ns : *listed) {
         if (after->collection(ns) == nullptr) places.push_back({std::move(ns), holder});
@@ -125,12 +121,10 @@ Task<Result<std::vector<catalog::Move>>> all_moves(exec::Context& context, Table
   auto moves = catalog::moves_between(*before, *after);
   if (moves.has_error() || catalog::same_defaults(*before, *after)) co_return moves;
   for (const catalog::Shard& shard : after->shards()) {
-    auto asking = databases_on(context, after, shard.index);
-    const auto databases = co_await asking;
+    const auto databases = co_await databases_on(context, after, shard.index);
     if (databases.has_error()) co_return databases.error();
     for (const std::string& database : *databases) {
-      auto listing = collections_on(context, after, shard.index, database);
-      auto listed = co_await listing;
+      auto listed = co_await collections_on(context, after, shard.index, database);
       if (listed.has_error()) co_return listed.error();
       for (const std::string& ns : *listed) {
         if (!catalog::default_move(*before, *after, ns).holders.contains(shard.index)) continue;
@@ -142,15 +136,13 @@ Task<Result<std::vector<catalog::Move>>> all_moves(exec::Context& context, Table
 }
 
 Task<Result<void>> check_moves(exec::Context& context, Table before, Table after) {
-  auto moving = all_moves(context, before, after);
-  auto moves = co_await moving;
+  auto moves = co_await all_moves(context, before, after);
   if (moves.has_error()) co_return moves.error();
   auto listing = places_of(context, after, *std::move(moves));
   const auto places = co_await listing;
   if (places.has_error()) co_return places.error();
   for (const Place& place : *places) {
-    auto checking = check_empty(context, after, place.shard, place.ns);
-    auto checked = co_await checking;
+    auto checked = co_await check_empty(context, after, place.shard, place.ns);
     if (checked.has_error()) co_return checked.error();
   }
   co_return Result<void>();
@@ -177,8 +169,7 @@ Task<Result<bool>> has_strays(exec::Context& context, Table after, Place place) 
   const catalog::CollectionRouting* const routing = after->collection(place.ns);
   if (routing == nullptr && after->primary_shard(ns.db) == place.shard) co_return false;
   const BsonDoc find = first_documents(ns, routing);
-  auto asking = ask(context, place.shard, find);
-  const Answer answer = co_await asking;
+  const Answer answer = co_await ask(context, place.shard, find);
   if (answer.skip) co_return cannot_ask(*after, place.shard, *answer.skip);
   const auto cursor = wire::parse_cursor_reply(answer.reply.body());
   if (cursor.has_error()) co_return cannot_ask(*after, place.shard, Skip{cursor.error().message});
@@ -194,8 +185,7 @@ Task<Result<bool>> has_strays(exec::Context& context, Table after, Place place) 
 }  // namespace
 
 Task<Result<void>> check_new_table(exec::Context& context, Table before, Table after) {
-  auto checking = check_moves(context, before, after);
-  auto checked = co_await checking;
+  auto checked = co_await check_moves(context, before, after);
   if (checked.has_error()) co_return checked.error();
   for (const bool keep : {false, true}) {
     auto guarding = check_ownership(context, after, {.keep = keep, .complete = true});
@@ -203,8 +193,7 @@ Task<Result<void>> check_new_table(exec::Context& context, Table before, Table a
     if (guarded.has_error()) co_return guarded.error();
   }
   // Clients have written meanwhile.
-  auto checking_again = check_moves(context, before, after);
-  auto checked_again = co_await checking_again;
+  auto checked_again = co_await check_moves(context, before, after);
   if (checked_again.has_error()) {
     co_return Error(checked_again.error().code,
                     checked_again.error().message + "; spillway.routing on the shards keeps the new table already");
@@ -219,8 +208,7 @@ bool may_leave_strays(const catalog::RoutingSnapshot& before, const catalog::Rou
 
 Task<std::vector<std::string>> find_strays(exec::Context& context, Table before, Table after) {
   std::vector<std::string> names;
-  auto moving = all_moves(context, before, after);
-  auto moves = co_await moving;
+  auto moves = co_await all_moves(context, before, after);
   Result<std::vector<Place>> places = std::vector<Place>();
   if (moves.has_error()) {
     places = moves.error();
@@ -233,8 +221,7 @@ Task<std::vector<std::string>> find_strays(exec::Context& context, Table before,
     co_return names;
   }
   for (const Place& place : *places) {
-    auto looking = has_strays(context, after, place);
-    const auto found = co_await looking;
+    const auto found = co_await has_strays(context, after, place);
     if (found.has_error()) {
       log::warning("reload: documents of {} that were written meanwhile may be out of sight: {}", place.ns,
                    found.error().message);

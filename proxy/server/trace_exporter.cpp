@@ -107,8 +107,7 @@ TraceExporter::Batch TraceExporter::take() {
 
 Task<void> TraceExporter::run() {
   for (;;) {
-    auto waiting = wait_for_batch();
-    co_await waiting;
+    co_await wait_for_batch();
     Batch batch = take();
     if (batch.commands.empty()) break;  // stopped
     auto sending = send(std::move(batch));
@@ -132,8 +131,7 @@ Task<void> TraceExporter::wait_for_batch() {
     const TimePoint now = Clock::now();
     if (spans > 0) due = std::min(due, now + bounds_.batch_wait);
     if (spans >= bounds_.batch_spans || now >= due) co_return;
-    auto pausing = pause_until(due);
-    co_await pausing;
+    co_await pause_until(due);
   }
 }
 

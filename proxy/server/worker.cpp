@@ -151,8 +151,7 @@ void Worker::close_others(Duration idle) {
 }
 
 Task<void> Worker::run_connection(std::unique_ptr<ClientConnection> connection) {
-  auto running = connection->run();
-  co_await running;
+  co_await connection->run();
   connections_.erase(connection.get());
   if (connection->relayed()) relayed_count_.fetch_sub(1, std::memory_order_relaxed);
   connection_count_.fetch_sub(1, std::memory_order_relaxed);
@@ -265,8 +264,7 @@ Task<void> Worker::shut_down(TimePoint cut, std::vector<Worker*> before) {
   const auto patient = [this, cut] { return Clock::now() < cut && !hurried_; };
   while (!connections_.empty() && patient()) co_await loop_.sleep_for(look_interval);
   if (!connections_.empty()) {
-    auto cutting = cut_sessions();
-    co_await cutting;
+    co_await cut_sessions();
   }
   close_sessions(false);
   while (!connections_.empty()) co_await loop_.sleep_for(look_interval);
@@ -275,8 +273,7 @@ Task<void> Worker::shut_down(TimePoint cut, std::vector<Worker*> before) {
   }
   const TimePoint told_by = Clock::now() + end_time_max;
   if (context_.worker == 0) {
-    auto ending = end_on_shards(told_by);
-    co_await ending;
+    co_await end_on_shards(told_by);
   }
   while (!housekeeping_ended_) co_await loop_.sleep_for(look_interval);
   // Another worker's client may wait for the batch that is being fetched ahead.
@@ -284,8 +281,7 @@ Task<void> Worker::shut_down(TimePoint cut, std::vector<Worker*> before) {
   context_.read_ahead.request(Error(ErrorCode::host_unreachable, "the router is shutting down"));
   while (context_.background.running() > 0 && Clock::now() < told_by) co_await loop_.sleep_for(look_interval);
   gateway_->abort_calls();
-  auto closing = gateway_->shut_down();
-  co_await closing;
+  co_await gateway_->shut_down();
   co_await context_.background.wait();
   done_ = true;
   loop_.stop();

@@ -79,8 +79,7 @@ Task<Result<Reply>> exchange(Connection& connection, DocView command, LinkBudget
   std::optional<Error> failed;
   if (sent) {
     auto room = Buffer::allocate(budgets.own, limits::handshake_reply_bytes);
-    auto receiving = connection.receive(budgets.common, false, deadline, room ? &*room : nullptr);
-    auto received = co_await receiving;
+    auto received = co_await connection.receive(budgets.common, false, deadline, room ? &*room : nullptr);
     if (received.has_value()) co_return *std::move(received);
     failed = received.error();
   } else {

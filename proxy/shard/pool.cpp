@@ -213,8 +213,7 @@ Task<void> Pool::open_one() {
     if (described.has_error()) {
       failed = described.error();
     } else if (login) {
-      auto logging_in = log_in(*connection, *login, settings_.budgets(), deadline);
-      const Result<void> logged_in = co_await logging_in;
+      const Result<void> logged_in = co_await log_in(*connection, *login, settings_.budgets(), deadline);
       if (logged_in.has_error()) failed = logged_in.error();
     }
     connection->unlink();

@@ -319,8 +319,7 @@ Result<KillPatterns> parse_patterns(const Context& context, const Request& reque
 Task<Result<Response>> kill_all_sessions(Context& context, Client& client, const Request& request) {
   auto patterns = parse_patterns(context, request);
   if (patterns.has_error()) co_return patterns.error();
-  auto ending = end_everything_of(context, patterns->all_users ? nullptr : &patterns->ids, true);
-  co_await ending;
+  co_await end_everything_of(context, patterns->all_users ? nullptr : &patterns->ids, true);
   // The shards of a cluster know their users' sessions themselves.
   const bool by_id = patterns->of_users && !context.in_cluster();
   if (by_id && patterns->ids.empty()) co_return ok_response();
@@ -426,8 +425,7 @@ Error not_in_transaction(const Request& request) {
 
 Task<Result<Response>> run_commit(Context& context, Client&, const Request& request) {
   if (!request.in_transaction) co_return not_in_transaction(request);
-  auto committing = commit_transaction(context, request);
-  auto answer = co_await committing;
+  auto answer = co_await commit_transaction(context, request);
   // An earlier attempt may have committed it. Drivers take the result for unknown by the code.
   if (!answer.has_error() || !answer.error().is(ErrorCode::failed_to_satisfy_read_preference)) co_return answer;
   Error unknown = answer.error();
@@ -478,8 +476,7 @@ Task<Result<Response>> commit_transaction(Context& context, const Request& reque
   if (auto checked = check_retryable(context, request, {*shard}); checked.has_error())
     co_return checked.error();
   if (context.in_cluster()) {
-    auto recovering = recover_commit(context, request, *shard, token.as_document());
-    co_return co_await recovering;
+    co_return co_await recover_commit(context, request, *shard, token.as_document());
   }
   const catalog::ShardSet recovery_shard{*shard};
   auto ending = end_on_shards(context, request, recovery_shard, client_end(request));

@@ -290,8 +290,7 @@ Task<Result<void>> read_stored_users(Context& context) {
 
 Task<Result<void>> read_cluster_users(Context& context, std::string* generation) {
   for (;;) {
-    auto reading = read_users_once(context, generation);
-    const Result<bool> read = co_await reading;
+    const Result<bool> read = co_await read_users_once(context, generation);
     if (read.has_error()) co_return read.error();
     if (*read) co_return Result<void>();
   }
@@ -300,8 +299,7 @@ Task<Result<void>> read_cluster_users(Context& context, std::string* generation)
 Task<Result<void>> read_cluster_user(Context& context, std::string name, std::string db) {
   const Names::value_type named(std::move(name), std::move(db));
   for (;;) {
-    auto reading = read_user_once(context, named);
-    const Result<bool> read = co_await reading;
+    const Result<bool> read = co_await read_user_once(context, named);
     if (read.has_error()) co_return read.error();
     if (*read) co_return Result<void>();
   }

@@ -212,14 +212,12 @@ Task<Result<cluster::KnownDatabase>> ClusterTable::database(std::string name, st
   if (!make || !known.has_error() || !known.error().is(ErrorCode::namespace_not_found)) co_return known;
   auto making = cache_.create_database(name);
   if (auto made = co_await making; made.has_error()) co_return std::move(made.error());
-  auto asking_again = cache_.database(name, cache_.last_read());
-  co_return co_await asking_again;
+  co_return co_await cache_.database(name, cache_.last_read());
 }
 
 Task<Result<cluster::KnownCollection>> ClusterTable::collection(std::string ns, std::uint64_t after) {
   const std::uint64_t forgotten = forgotten_;
-  auto asking = cache_.collection(ns, after);
-  auto known = co_await asking;
+  auto known = co_await cache_.collection(ns, after);
   if (known.has_error() && known.error().is(ErrorCode::ingress_request_rate_limit_exceeded)) {
     cache_.drop_tables();
     std::function<bool(const Context&)> drop = [](const Context& worker) {
@@ -229,8 +227,7 @@ Task<Result<cluster::KnownCollection>> ClusterTable::collection(std::string ns, 
     auto dropping = ask_workers<bool>(first_, std::move(drop));
     co_await dropping;
     log::info("memory was short for the routing table of {}: others were dropped", ns);
-    auto asking_again = cache_.collection(ns, after);
-    known = co_await asking_again;
+    known = co_await cache_.collection(ns, after);
   }
   if (known.has_error() || forgotten != forgotten_) co_return known;
   // Workers that know an older one need not hear it from a shard.

@@ -110,8 +110,7 @@ Task<Result<void>> run_groups(Context& context, Client& client, const Request& r
       }
     }
     GroupMessage message;
-    auto filling = fill(slice, command, group, !wrote, request, message);
-    co_await filling;
+    co_await fill(slice, command, group, !wrote, request, message);
     auto answer = co_await run_group(context, client, message);
     slice.renew();
     const BsonDoc reply = reply_of(request, std::move(answer));

@@ -234,8 +234,7 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
         auto learned = co_await learn_routes(*context.router, names, wait);
         if (learned.has_error()) {
           if (learned.error().is(ErrorCode::namespace_not_found)) {
-            auto checking = check_read(context, spec, request);
-            auto checked = co_await checking;
+            auto checked = co_await check_read(context, spec, request);
             if (checked.has_error()) co_return std::move(checked.error());
             if (auto empty = without_database(spec, request)) co_return *std::move(empty);
           }
@@ -265,8 +264,7 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
     auto restarting = restart_statement(context, request, of_view);
     if (!co_await restarting) co_return *std::move(answer);
     if (of_view) {
-      auto running = run_on_view(context, client, spec, request, answer->error(), views);
-      co_return co_await running;
+      co_return co_await run_on_view(context, client, spec, request, answer->error(), views);
     }
     if (refused.code == cannot_implicitly_create_collection && request.body.first().is_string()) {
       auto making = make_collection(context, request, std::string(request.body.first().as_string()));

@@ -68,8 +68,7 @@ void call_malformed(Context& context, ShardOutcome& outcome) {
 }
 
 Task<void> call_into(Context* context, ShardCommand command, shard::CallOptions options, ShardOutcome* outcome) {
-  auto call = call_shard(*context, command, options);
-  *outcome = co_await call;
+  *outcome = co_await call_shard(*context, command, options);
   if (!outcome->answered() || outcome->reply.streaming()) co_return;
   const DocView body = outcome->body();
   if (body.size() <= looked_through_at_once_bytes_max || body["cursor"].is_document()) co_return;

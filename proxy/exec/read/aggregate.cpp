@@ -311,8 +311,7 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
   }
   const catalog::CollectionRouting* const routing = plan->targets.routing;
   const RoutedBy by = routing != nullptr ? RoutedBy::sharded(*routing, plan->merger.database) : plan->targets.by();
-  auto running = aggregate_on_one(context, client, request, aggregate, plan->targets.shards.front(), by);
-  co_return co_await running;
+  co_return co_await aggregate_on_one(context, client, request, aggregate, plan->targets.shards.front(), by);
 }
 
 }  // namespace

@@ -311,8 +311,7 @@ Task<Result<Response>> open_change_stream(Context& context, Client& client, cons
   if (auto refused = refuse_new_cursor(context, client)) co_return *std::move(refused);
   // All shards that there are at the time at which the stream begins, which this tells, too.
   const RouteWait wait{.deadline = request.deadline, .interrupt = request.interrupt};
-  auto asking = know_shards(context, context.shared.clock.now() + 1, wait);
-  const auto known = co_await asking;
+  const auto known = co_await know_shards(context, context.shared.clock.now() + 1, wait);
   if (known.has_error()) co_return with_label(known.error());
   const auto routes = context.router->resolve({});
   Request now = request;
@@ -460,8 +459,7 @@ struct Filling {
       if (cursor.stage) {
         output = staged(made);
       } else {
-        auto running = run_stages_on_shard(context, request, shard, stream().stages, made);
-        output = co_await running;
+        output = co_await run_stages_on_shard(context, request, shard, stream().stages, made);
       }
       if (output.has_error()) co_return std::move(output.error());
       if (!*output) co_return true;
@@ -512,8 +510,7 @@ struct Filling {
     const TimePoint now = Clock::now();
     const TimePoint soon = now + std::chrono::milliseconds(shard_await_ms_min);
     const RouteWait wait{.deadline = std::clamp(deadline, soon, now + killed_check), .interrupt = request.interrupt};
-    auto asking = know_shards(context, time, wait);
-    const auto known = co_await asking;
+    const auto known = co_await know_shards(context, time, wait);
     if (known.has_error()) {
       log::debug("the shards of a change stream are not known: {}", known.error().message);
       co_return Result<void>();

@@ -376,8 +376,7 @@ Task<Result<Response>> find_in_steps(Context& context, Client& client, const Req
   }
   count_targets(context.shared.metrics.find, targets);
   if (targets.shards.size() > 1) co_return co_await find_on_many(context, client, request, find, targets);
-  auto finding = find_on_one(context, client, request, find, targets);
-  auto answered = co_await finding;
+  auto answered = co_await find_on_one(context, client, request, find, targets);
   if (!find.allow_partial || !answered.has_error() || !is_unreachable(answered.error())) co_return answered;
   co_return BatchBuilder(context.shared.memory.replies)
       .finish("firstBatch", 0, NamespaceText(request.db, find.collection).view(), true, {});

@@ -154,8 +154,7 @@ Task<Result<Response>> map_reduce_command(Context& context, Client& client, cons
   if (auto checked = check_output(request.body["out"], output, divides); checked.has_error()) co_return checked.error();
   if (auto whole = check_whole(context, request, targets, output); whole.has_error()) {
     if (!divides) co_return std::move(whole.error());
-    auto dividing = divide(context, client, request, output);
-    co_return co_await dividing;
+    co_return co_await divide(context, client, request, output);
   }
   const bool writes = !output.collection.empty();
   auto forwarding = writes ? forward_write(context, request, targets) : forward_read(context, request, targets);

@@ -122,8 +122,7 @@ Task<std::optional<Error>> drain_shard(Context& context, const Request& request,
 
 Task<void> drain_into(Context* context, const Request* request, catalog::ShardIndex shard, DocView body,
                       std::size_t of, Listing* into, std::optional<Error>* failed) {
-  auto draining = drain_shard(*context, *request, shard, body, of, *into);
-  *failed = co_await draining;
+  *failed = co_await drain_shard(*context, *request, shard, body, of, *into);
 }
 
 // authorizedCollections: the names that the user has any privilege for. Shards take the router for the user.

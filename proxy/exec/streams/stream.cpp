@@ -266,7 +266,7 @@ void StreamReplyEnd::operator()(StreamReply* stream) const noexcept { delete str
 
 Task<bool> relay_stream(Context& context, Transport& client, StreamReply& stream,
                         std::int32_t request_id, std::int32_t response_to, TimePoint& first_tried) {
-  Relay relay{context, client, stream, {}, {}, 0, false, time_point_never, true, 0, false, {}, {}};
+  Relay relay{context, client, stream, {}, {}, 0, false, time_point_never, true, 0, false, {}, {}, {}};
   auto head = relay.scanner.feed_head(stream.reply.bytes.bytes());
   SPILLWAY_CHECK(!head.has_error());  // the head was scanned before
   context.shared.metrics.streamed_replies.add();

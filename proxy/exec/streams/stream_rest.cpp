@@ -128,8 +128,7 @@ Task<Step> move_rest(Relay& relay) {
 Task<Step> read_piece(Relay& relay, Buffer& into) {
   while (into.room() > 0 && relay.left > 0 && !relay.client_gone) {
     std::size_t got = 0;
-    auto reading = read_some(relay, into.free_space(), got);
-    const Step step = co_await reading;
+    const Step step = co_await read_some(relay, into.free_space(), got);
     if (step != Step::passed) co_return step;
     into.set_size(into.size() + got);
   }

@@ -218,8 +218,7 @@ Task<Result<Response>> modify_chosen(Context& context, const Request& request,
   SteppedRequest step(request);
   Choices choices(context, collection, statement, routing, target);
   for (;;) {
-    auto choosing = choices.next(*step);
-    auto chosen = co_await choosing;
+    auto chosen = co_await choices.next(*step);
     if (chosen.error) co_return *std::move(chosen.error);
     if (!chosen.found) {
       const auto checked = co_await check_not_elsewhere(context, *step, collection, statement, routing, target);

@@ -215,8 +215,7 @@ Task<std::optional<Error>> Choices::wait(const Request& request) {
 Task<Choices::Next> Choices::next(const Request& request) {
   Next next;
   if (made_ > 0) {
-    auto waiting = wait(request);
-    next.error = co_await waiting;
+    next.error = co_await wait(request);
     if (next.error) co_return next;
   }
   ++made_;

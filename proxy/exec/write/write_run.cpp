@@ -511,8 +511,7 @@ Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, const WriteRun::
   const WriteTarget& target = write.target;
   Choices choices(run.context, run.command.collection, statement, *run.routing, target);
   for (;;) {
-    auto choosing = choices.next(*run.request);
-    const auto chosen = co_await choosing;
+    const auto chosen = co_await choices.next(*run.request);
     if (chosen.by_find) co_return co_await fail_choice(run, op, write, document, *chosen.error, chosen.lost);
     if (chosen.error) co_return StepOutcome{.n = 0, .fatal = refuse(run, op, *chosen.error)};
     if (!chosen.found) {
