@@ -2,13 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "proxy/base/tls_transport.h"
 
 namespace spillway::shard {
 
 Task<Result<std::unique_ptr<Connection>>> connect(const PoolSettings& settings, HostAddress address,
-                                                  TimePoint deadline) {
-  auto connected = co_await settings.network.connect(address.host, address.port, deadline);
+                                                  TimePoint deadline, TimePoint reached_by) {
+  auto connected = co_await settings.network.connect(address.host, address.port, std::min(deadline, reached_by));
   if (connected.has_error()) co_return connected.error();
   std::unique_ptr<Transport> transport = *std::move(connected);
   if (settings.tls) {

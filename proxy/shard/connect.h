@@ -9,8 +9,8 @@
 namespace spillway::shard {
 
 // HostNotFound(7), HostUnreachable(6), NetworkTimeout(89); a failed TLS handshake is HostUnreachable, too, and names
-// the failure. `settings` outlives the task.
+// the failure. `settings` outlives the task. `reached_by`: when the host must have been found and reached, TLS aside.
 Task<Result<std::unique_ptr<Connection>>> connect(const PoolSettings& settings, HostAddress address,
-                                                  TimePoint deadline);
+                                                  TimePoint deadline, TimePoint reached_by = time_point_never);
 
 }  // namespace spillway::shard

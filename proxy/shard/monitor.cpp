@@ -103,7 +103,8 @@ Task<Result<Monitor::Answer>> Monitor::connect() {
   const std::int64_t attempt_ms = down_
                                       ? std::min(reconnect_attempt_ms, settings_.connect_timeout_ms)
                                       : settings_.connect_timeout_ms;
-  auto connecting = shard::connect(settings_, address_, start + std::chrono::milliseconds(attempt_ms));
+  auto connecting = shard::connect(settings_, address_, start + std::chrono::milliseconds(settings_.connect_timeout_ms),
+                                   start + std::chrono::milliseconds(attempt_ms));
   auto connected = co_await connecting;
   if (connected.has_error()) co_return connected.error();
   if (stopped_) co_return Error(ErrorCode::host_unreachable, "its monitor has ended");

@@ -119,7 +119,9 @@ Task<Result<Lease>> Pool::acquire(TimePoint patience_end, TimePoint deadline, bo
     co_return Error(ErrorCode::network_interface_exceeded_time_limit,
                     "Couldn't get a connection within the time limit");
   }
-  co_return Lease(this, std::move(request.connection));
+  lease = Lease(this, std::move(request.connection));
+  if (!lease->clean()) co_return lease->failure();  // since it was lent
+  co_return std::move(lease);
 }
 
 // The request has left the line.

@@ -286,6 +286,35 @@ TEST_CASE("calls in a pool's line are not sent after an abort") {
   }
 }
 
+namespace {
+
+// Aborts all calls on the stack on which its own has ended: the next in line has the connection, and has not run yet.
+Task<void> call_then_abort(shard::Gateway* gateway, MemoryBudget* budget, BsonDoc command) {
+  shard::CallOptions options;
+  options.budget = budget;
+  auto calling = gateway->call(0, shard::Command::of_body(command), options);
+  const auto result = co_await calling;
+  CHECK(result.has_value());
+  gateway->abort_calls();
+}
+
+}  // namespace
+
+TEST_CASE("a connection that fails between a call and the next in line fails that one") {
+  World world;
+  ScriptedServer server(world.loop, world.network, "a", 1);
+  world.connect("mongodb://a:1/", pool_of(1));
+  world.run(100ms);
+  server.delay = 1s;
+  world.loop.spawn(call_then_abort(world.gateway.get(), &world.budget, json(ping)));
+  auto second = world.start(ping);
+  world.run(10s);
+  CHECK(second->done());
+  CHECK(second->code() == 6);
+  CHECK(server.commands == 1);
+  world.disconnect();
+}
+
 TEST_CASE("a long query alone is never cut") {
   Standalone world;
   world.server.delay = 10min;
