@@ -155,6 +155,7 @@ class AdminServer::Door final : public Poller::Socket, private Timer {
     if (std::exchange(watching_, false)) Poller::of(server_.loop_).remove(socket_.get(), *this);
     server_.loop_.disarm(*this);
     socket_.reset();
+    next_.reset();
   }
   void on_events(std::uint32_t) override { accept_all(); }
 
@@ -163,11 +164,10 @@ class AdminServer::Door final : public Poller::Socket, private Timer {
   void on_timer() override { accept_all(); }
   void accept_all() {
     for (;;) {
-      if (!server_.has_room()) return arm(room_pause);
-      FileDescriptor client(
-          ::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      if (client) {
-        server_.adopt(std::move(client));
+      if (!next_) next_ = FileDescriptor(::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (next_) {
+        if (!server_.has_room()) return arm(room_pause);
+        server_.adopt(std::exchange(next_, {}));
         continue;
       }
       if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -181,6 +181,7 @@ class AdminServer::Door final : public Poller::Socket, private Timer {
 
   AdminServer& server_;
   FileDescriptor socket_;
+  FileDescriptor next_;  // waits for room
   bool watching_ = false;
 };
 

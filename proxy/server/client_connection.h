@@ -125,6 +125,7 @@ class ClientConnection {
   // What the client has got: the whole answer, nothing, or a part of it.
   enum class Relayed : std::uint8_t { answered, unanswered, broken };
   Task<Relayed> relay(bool silent);
+  Task<bool> write_to_older(std::span<iovec> pieces);
   bool is_wanted() const noexcept { return !closing_ && !transport_->peer_hung_up(); }
   Task<std::optional<Buffer>> take_relay_room(std::size_t bytes);
   Task<Result<wire::OpMsg>> ask_older(DocView command, MutableBytes room);

@@ -243,13 +243,24 @@ Task<std::optional<Buffer>> ClientConnection::take_relay_room(std::size_t bytes)
   co_return co_await taking;
 }
 
+// False: it takes nothing more, or nobody waits for the answer.
+Task<bool> ClientConnection::write_to_older(std::span<iovec> pieces) {
+  for (;;) {
+    const TimePoint end = Clock::now() + relay_look;
+    WriteAll writing(*relay_, pieces, end);
+    const bool written = co_await writing;
+    if (written) co_return true;
+    if (Clock::now() < end || !is_wanted()) co_return false;
+    pieces = writing.rest();
+  }
+}
+
 // The older process reads the request as it came, and its answer passes in pieces.
 Task<ClientConnection::Relayed> ClientConnection::relay(bool silent) {
   auto piece = co_await take_relay_room(relayed_piece_bytes);
   if (!piece || !open_relay()) co_return Relayed::unanswered;
   iovec request{message_.data(), message_.size()};
-  auto asking = write_all(*relay_, {&request, 1});
-  const bool asked = co_await asking;
+  const bool asked = co_await write_to_older({&request, 1});
   bool answering = false;
   bool more = asked && !silent;
   bool whole = asked;
@@ -291,7 +302,7 @@ Task<Result<wire::OpMsg>> ClientConnection::ask_older(DocView command, MutableBy
   auto prefix = wire::op_msg_prefix(wire::op_msg_prefix_bytes + command.size(), next_request_id_++, 0, 0);
   std::array<iovec, 2> pieces{{{prefix.data(), prefix.size()},
                                {const_cast<std::uint8_t*>(command.data()), command.size()}}};
-  bool read = co_await write_all(*relay_, pieces);
+  bool read = co_await write_to_older(pieces);
   wire::FrameReader::Need need;
   if (read) {
     auto beginning = read_relay(room.first(head_bytes));

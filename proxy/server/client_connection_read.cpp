@@ -26,8 +26,8 @@ namespace {
 // How long a request may wait for memory before its client is asked to try again. (Long, because a refused large
 // request is sent once more.)
 constexpr Duration room_wait_max = std::chrono::seconds(15);
-// How long it waits for memory again while too many others are being refused.
-constexpr Duration refusal_wait = std::chrono::seconds(1);
+// A shorter wait was none: it could not begin.
+constexpr Duration waited_least = std::chrono::milliseconds(100);
 // The first read of a message while other requests wait for memory: a request that joins them keeps these bytes
 // meanwhile.
 constexpr std::size_t first_read_bytes_scarce = 512;
@@ -228,19 +228,24 @@ Task<ClientConnection::Admission> ClientConnection::wait_for_room(std::size_t me
     co_return Admission::gone;
   }
   kept->append(have.data(), have.size());
-  const std::function<bool()> wanted = [this] { return !closing_ && !transport_->peer_hung_up(); };
+  const auto here = [this] { return !closing_ && !transport_->peer_hung_up(); };
   MemoryBudget& budget = memory_for(message_bytes, have.size());
+  const TimePoint patient_until = Clock::now() + room_wait_max;
+  // It keeps its place while too many others are being refused.
+  const std::function<bool()> wanted = [&] {
+    return here() && (Clock::now() < patient_until || !RefusalSlot::may_take(shared.memory.refusals_under_way,
+                                                                             message_bytes));
+  };
   std::optional<Buffer> buffer;
-  for (Duration patience = room_wait_max; !buffer; patience = refusal_wait) {
+  while (!buffer) {
     const TimePoint asked = Clock::now();
-    const TimePoint deadline = asked + patience;
-    auto waiting = wait_for_buffer(environment_.context.loop, budget, message_bytes, deadline, wanted);
+    auto waiting = wait_for_buffer(environment_.context.loop, budget, message_bytes, time_point_never, wanted);
     buffer = co_await waiting;
     begun_ += Clock::now() - asked;  // this wait is not the client's fault
-    if (!wanted()) co_return Admission::gone;
+    if (!here()) co_return Admission::gone;
     if (buffer) break;
     const RefusalSlot slot(shared.memory.refusals_under_way, message_bytes);
-    if (!slot.free() && Clock::now() >= deadline) continue;
+    if (!slot.free() && Clock::now() - asked >= waited_least) continue;  // another one was quicker
     shared.metrics.requests_refused.add();
     auto refusing =
         refuse_message(message_bytes, kept->bytes(),
@@ -265,6 +270,9 @@ Task<ClientConnection::Admission> ClientConnection::refuse_message(std::size_t m
   TimePoint end = sender_end(Clock::now(), patience, granted);
   end = std::min(end, handshake_end());
   if (refused_) end = std::min(end, begun_ + refused_patience);
+  const MemoryQueue& queue = *memory_for(message_bytes, have.size()).queue();
+  TimePoint last_heard = Clock::now(), window_start = last_heard;
+  std::size_t window_seen = seen;
   TimeSlice slice(environment_.context.pump);
   while (seen < message_bytes) {
     const MutableBytes scratch = environment_.scratch;
@@ -276,15 +284,24 @@ Task<ClientConnection::Admission> ClientConnection::refuse_message(std::size_t m
                     start.begin() + static_cast<std::ptrdiff_t>(seen));
       }
       seen += got.bytes;
+      last_heard = time_point_never;  // now; the clock is asked when there is nothing to do
       if (slice.is_over(got.bytes)) co_await slice.next();
       continue;
     }
     if (!got.would_block()) co_return Admission::gone;
     const TimePoint now = Clock::now();
-    if (now >= end) co_return Admission::gone;
-    ReadyWait readable(*transport_, Transport::Direction::read, std::min(end, now + patience));
+    if (last_heard == time_point_never) last_heard = now;
+    const TimePoint patience_end = std::min(end, last_heard + patience);
+    if (now >= patience_end) co_return Admission::gone;
+    if (now - window_start >= contended_patience) {
+      if (seen - window_seen < contended_bytes_min && queue.somebody_waits()) co_return Admission::gone;
+      window_start = now;
+      window_seen = seen;
+    }
+    ReadyWait readable(*transport_, Transport::Direction::read,
+                       std::min(patience_end, window_start + contended_patience));
     const bool ready = co_await readable;
-    if (!ready) co_return Admission::gone;
+    if (!ready && !readable.timed_out()) co_return Admission::gone;
   }
   auto answering =
       answer_refusal(Bytes(start).first(std::min(message_bytes, start.size())), std::move(why));

@@ -21,6 +21,10 @@ class RefusalSlot {
     if (taken_ != nullptr) taken_->fetch_sub(1, std::memory_order_relaxed);
   }
 
+  // Would one be free?
+  static bool may_take(const std::atomic<int>& taken, std::size_t message_bytes) noexcept {
+    return message_bytes < large_bytes || taken.load(std::memory_order_relaxed) < slots;
+  }
   // False: too many others are being refused now.
   bool free() const noexcept { return free_; }
 
