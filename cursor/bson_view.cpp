@@ -3,6 +3,7 @@
 #include "cursor/bson_validator.h"
 
 #include <cmath>
+#include <limits>
 
 #include "cursor/bson_decimal.h"
 
@@ -83,6 +84,16 @@ std::optional<std::int64_t> ValueView::to_int64() const noexcept {
   if (!(value >= -two_to_63 && value < two_to_63) || value != std::trunc(value))
     return std::nullopt;
   return static_cast<std::int64_t>(value);
+}
+
+std::optional<std::int64_t> ValueView::truncated_int64() const noexcept {
+  if (const auto whole = to_int64()) return whole;
+  const auto number = to_double();
+  if (!number) return std::nullopt;
+  if (std::isnan(*number)) return 0;
+  if (*number >= two_to_63) return std::numeric_limits<std::int64_t>::max();
+  if (*number < -two_to_63) return std::numeric_limits<std::int64_t>::min();
+  return static_cast<std::int64_t>(*number);
 }
 
 std::optional<double> ValueView::to_double() const noexcept {

@@ -104,6 +104,8 @@ struct ValueView {
   // Lenient readings, as commands take their arguments.
   // int32, int64, and doubles that are whole and fit; nothing else.
   std::optional<std::int64_t> to_int64() const noexcept;
+  // Any number, cut towards zero and into the range; NaN is 0.
+  std::optional<std::int64_t> truncated_int64() const noexcept;
   std::optional<double> to_double() const noexcept;  // any number (decimals converted)
   // MongoDB's truth of a flag: false, 0, null, undefined and missing are false.
   bool truthy() const noexcept;

@@ -90,4 +90,24 @@ std::optional<Privilege> read_privilege(DocView document) {
   return read;
 }
 
+void append_privilege(BsonWriter& out, const Privilege& privilege) {
+  out.begin_document_item().begin_document("resource");
+  if (privilege.on == Privilege::On::cluster) {
+    out.append("cluster", true);
+  } else if (privilege.on == Privilege::On::anything) {
+    out.append("anyResource", true);
+  } else {
+    out.append("db", privilege.db).append("collection", privilege.collection);
+  }
+  out.end().begin_array("actions");
+  if (privilege.actions == ActionSet::all()) {
+    out.append_item("anyAction");
+  } else {
+    for (const NamedAction& each : action_names) {
+      if (privilege.actions.has(each.action)) out.append_item(each.name);
+    }
+  }
+  out.end().end();
+}
+
 }  // namespace spillway::auth

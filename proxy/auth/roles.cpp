@@ -201,6 +201,27 @@ ActionSet Privileges::on(std::string_view db, std::string_view collection) const
   return actions;
 }
 
+std::vector<Privilege> Privileges::list() const {
+  std::vector<Privilege> all;
+  const auto add = [&](Privilege::On on, std::string_view db, std::string_view collection, ActionSet actions) {
+    if (!actions.empty()) all.push_back({on, std::string(db), std::string(collection), actions});
+  };
+  const auto add_reach = [&](std::string_view db, const Reach& reach) {
+    add(Privilege::On::collections, db, "", reach.plain);
+    add(Privilege::On::collections, db, "system.js", reach.system_js);
+    add(Privilege::On::collections, db, "system.profile", reach.system_profile);
+  };
+  add(Privilege::On::cluster, "", "", cluster_);
+  add(Privilege::On::anything, "", "", anything_);
+  add(Privilege::On::collections, "", "", normal_);
+  add_reach("", everywhere_);
+  for (const OnDatabase& known : databases_) add_reach(known.db, known.reach);
+  for (const OnCollection& known : collections_) {
+    add(Privilege::On::collections, known.db, known.collection, known.actions);
+  }
+  return all;
+}
+
 std::vector<std::string_view> Privileges::named_collections(std::string_view db) const {
   std::vector<std::string_view> names;
   for (const OnCollection& known : collections_) {

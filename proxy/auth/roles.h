@@ -110,6 +110,9 @@ class Privileges {
   // The collections of the database that a grant names. Views into this.
   std::vector<std::string_view> named_collections(std::string_view db) const;
 
+  // As a server would list them.
+  std::vector<Privilege> list() const;
+
   // What a grant allows, by kind of collection: system.* have rules of their own.
   struct Reach {
     ActionSet plain;           // and the database as such

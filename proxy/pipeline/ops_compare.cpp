@@ -1,4 +1,5 @@
 // Comparisons, $not, and sets.
+#include <absl/container/btree_map.h>
 #include <absl/container/flat_hash_set.h>
 
 #include <algorithm>
@@ -76,9 +77,17 @@ Error not_array(int code, std::string_view op, const Value& operand) {
                      " must be arrays. One argument is of type: ", type_name(operand))};
 }
 
-Result<Value> set_union(Operands operands, EvalContext& context) {
-  KeySet seen;
+// Distinct elements in BSON's order, as servers have them.
+using OrderedSet = absl::btree_map<std::string, ValueView>;
+
+Result<Value> array_of(const OrderedSet& set, Meter& meter) {
   ArrayBuilder out;
+  for (const auto& [key, element] : set) out.add(element);
+  return std::move(out).finish(meter);
+}
+
+Result<Value> set_union(Operands operands, EvalContext& context) {
+  OrderedSet set;
   for (const Value& operand : operands) {
     if (operand.nullish()) {
       return Value::null();
@@ -93,12 +102,10 @@ Result<Value> set_union(Operands operands, EvalContext& context) {
       if (!context.meter.spend(set_element_steps)) {
         return too_many_steps_error();
       }
-      if (seen.insert(key_of(element)).second) {
-        out.add(element);
-      }
+      set.emplace(key_of(element), element);
     }
   }
-  return std::move(out).finish(context.meter);
+  return array_of(set, context.meter);
 }
 
 // The distinct elements of the first operand that are, or are not, in the second set.
@@ -140,7 +147,9 @@ Result<Value> set_intersection(Operands operands, EvalContext& context) {
       break;
     }
   }
-  return result;
+  OrderedSet set;
+  for (const Element& element : result.as_document()) set.emplace(key_of(element), element);
+  return array_of(set, context.meter);
 }
 
 Result<Value> set_difference(Operands operands, EvalContext& context) {

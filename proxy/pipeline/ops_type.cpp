@@ -157,7 +157,8 @@ Result<Value> to_double(Operands operands, EvalContext&) {
       const std::string_view text = value.as_string();
       const std::string_view digits = text.substr(text.starts_with('+') ? 1 : 0);
       const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), real);
-      if (error != std::errc() || end != digits.data() + digits.size()) {
+      const bool two_signs = digits.size() < text.size() && digits.starts_with('-');
+      if (two_signs || error != std::errc() || end != digits.data() + digits.size()) {
         return conversion_error(
             join("Failed to parse number '", text, "' in $convert with no onError value"));
       }

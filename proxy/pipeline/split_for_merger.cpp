@@ -141,7 +141,7 @@ class MergerSplitter {
       BsonWriter order;
       merge_in_order(spec, std::move(order.append("$rand", std::int32_t{-1})).finish());
       limited_ = true;
-      const auto size = element.as_document()["size"].to_int64();
+      const auto size = element.as_document()["size"].truncated_int64();
       if (size.value_or(0) > 0) merge_.push_back(limit_stage(*size));
     } else if (element.name == "$geoNear" && element.is_document()) {
       const ValueView field = element.as_document()["distanceField"];

@@ -114,11 +114,7 @@ Result<std::int64_t> parse_limit(ValueView value) {
   if (!value.is_number()) {
     return Error(15957, "the limit must be specified as a number");
   }
-  const auto limit = whole_int64(value);
-  if (!limit) {
-    return Error(15957,
-                 join("invalid argument to $limit stage: expected an integer: ", to_json(value)));
-  }
+  const auto limit = value.truncated_int64();  // as to 4.4
   if (*limit <= 0) {
     return Error(15958, "the limit must be positive");
   }
@@ -126,10 +122,9 @@ Result<std::int64_t> parse_limit(ValueView value) {
 }
 
 Result<std::int64_t> parse_skip(ValueView value) {
-  const auto skip = value.is_number() ? whole_int64(value) : std::nullopt;
+  const auto skip = value.truncated_int64();
   if (!skip) {
-    return Error(15972,
-                 join("invalid argument to $skip stage: expected an integer: ", to_json(value)));
+    return Error(15972, join("invalid argument to $skip stage: expected a number: ", to_json(value)));
   }
   if (*skip < 0) {
     return Error(15956, "Argument to $skip cannot be negative");

@@ -140,7 +140,7 @@ TEST_CASE("setParameter knows the keys that the table says it may change, with t
   CHECK(all.view()["spliceReplies"].as_string() == "never");
   CHECK(all.view()["memoryAllocator"].as_string() == "auto");
   CHECK(all.view()["logLevel"].to_int64() == 0);
-  CHECK(all.view()["featureCompatibilityVersion"].exists());
+  CHECK(all.view()["authSchemaVersion"].exists());
   CHECK(world.shared().parameters.splice_replies.load() == SpliceReplies::never);
 }
 

@@ -2,6 +2,7 @@
 // else users come from the configuration.
 #include <fmt/format.h>
 
+#include "proxy/auth/privilege.h"
 #include "proxy/auth/users.h"
 #include "proxy/cluster/config_client.h"
 #include "proxy/exec/access/authentication.h"
@@ -79,13 +80,19 @@ Answer connection_status(Context& context, Client& client, const Request& reques
     reply.begin_document_item().append("user", user->name).append("db", user->db).end();
   reply.end();
   if (user != nullptr) {
-    append_roles(reply, "authenticatedUserRoles", user->roles);
+    append_roles(reply, "authenticatedUserRoles", user->resolved ? user->resolved->roles : user->roles);
   } else {
     reply.begin_array("authenticatedUserRoles").end();
   }
-  // Drivers and shells ask for it; privileges are not listed.
-  if (request.body["showPrivileges"].truthy())
-    reply.begin_array("authenticatedUserPrivileges").end();
+  if (request.body["showPrivileges"].truthy()) {
+    reply.begin_array("authenticatedUserPrivileges");
+    if (user != nullptr) {
+      for (const auth::Privilege& each : user->resolved ? user->resolved->privileges : user->privileges.list()) {
+        auth::append_privilege(reply, each);
+      }
+    }
+    reply.end();
+  }
   reply.end();
   co_return ok_response(std::move(reply));
 }

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <boost/version.hpp>
 #include <exception>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "proxy/base/log.h"
@@ -16,6 +18,8 @@
 #include "proxy/exec/access/command_rules.h"
 #include "proxy/exec/admin/hello.h"
 #include "proxy/exec/admin/local_parameters.h"
+#include "proxy/exec/admin/status_facts.h"
+#include "proxy/exec/core/ask_workers.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/process_facts.h"
@@ -223,39 +227,62 @@ Answer list_shards(Context& context, Client&, const Request& request) {
   co_return ok_response(std::move(reply));
 }
 
-void append_pool(BsonWriter& out, std::int64_t in_use, std::int64_t available, std::int64_t created) {
-  out.append("inUse", in_use).append("available", available).append("created", created);
-  out.append("refreshing", std::int64_t{0});
-}
+// Connections to a host, of all workers.
+struct Pooled {
+  std::int64_t in_use = 0, available = 0, created = 0;
+
+  void add(const shard::HostState& host) noexcept {
+    in_use += static_cast<std::int64_t>(host.in_use);
+    available += static_cast<std::int64_t>(host.available);
+    created += static_cast<std::int64_t>(host.created);
+  }
+  void append(BsonWriter& out) const {
+    out.append("inUse", in_use).append("available", available).append("created", created);
+    out.append("refreshing", std::int64_t{0});
+  }
+};
 
 Answer conn_pool_stats(Context& context, Client&, const Request&) {
-  std::int64_t in_use = 0, available = 0, created = 0;
+  auto asking = ask_workers<WorkerFacts>(context, look_at_worker);
+  const std::vector<WorkerFacts> workers = co_await asking;
+  std::map<std::string, Pooled> pools;
+  Pooled all;
+  for (const WorkerFacts& worker : workers) {
+    for (const shard::ShardState& shard : worker.shards) {
+      for (const shard::HostState& host : shard.hosts) {
+        pools[host.address.text()].add(host);
+        all.add(host);
+      }
+    }
+  }
   BsonWriter hosts, sets;
+  for (const auto& [host, pooled] : pools) {
+    pooled.append(hosts.begin_document(host));
+    hosts.end();
+  }
   for (const shard::ShardState& shard : context.gateway.states()) {
-    if (!shard.set_name.empty()) sets.begin_document(shard.set_name).begin_array("hosts");
+    if (shard.set_name.empty() || shard.retired) continue;
+    sets.begin_document(shard.set_name).begin_array("hosts");
     for (const shard::HostState& host : shard.hosts) {
-      in_use += static_cast<std::int64_t>(host.in_use);
-      available += static_cast<std::int64_t>(host.available);
-      created += static_cast<std::int64_t>(host.created);
-      hosts.begin_document(host.address.text());
-      append_pool(hosts, static_cast<std::int64_t>(host.in_use), static_cast<std::int64_t>(host.available),
-                  static_cast<std::int64_t>(host.created));
-      hosts.end();
-      if (shard.set_name.empty()) continue;
       sets.begin_document_item();
       sets.append("addr", host.address.text()).append("ok", host.known).append("ismaster", host.primary);
       sets.append("hidden", false).append("secondary", host.secondary);
       sets.append("pingTimeMillis", host.ping_ms);
       sets.end();
     }
-    if (!shard.set_name.empty()) sets.end().end();
+    sets.end().end();
   }
+  const BsonDoc by_host = std::move(hosts).finish();
   BsonWriter reply;
-  reply.append("numClientConnections", in_use + available);
+  reply.append("numClientConnections", all.in_use + all.available);
   reply.append("numAScopedConnections", std::int64_t{0});
-  reply.append("totalInUse", in_use).append("totalAvailable", available).append("totalCreated", created);
+  reply.append("totalInUse", all.in_use).append("totalAvailable", all.available).append("totalCreated", all.created);
   reply.append("totalRefreshing", std::int64_t{0});
-  reply.append("hosts", std::move(hosts).finish());
+  reply.begin_document("pools").begin_document("spillway");
+  reply.append("poolInUse", all.in_use).append("poolAvailable", all.available).append("poolCreated", all.created);
+  reply.append("poolRefreshing", std::int64_t{0});
+  reply.append_elements(by_host).end().end();
+  reply.append("hosts", by_host);
   reply.append("replicaSets", std::move(sets).finish());
   co_return ok_response(std::move(reply));
 }
@@ -332,9 +359,10 @@ Answer get_shard_version(Context& context, Client&, const Request& request) {
   co_return ok_response(std::move(reply));
 }
 
-Answer netstat(Context&, Client&, const Request&) {
+Answer netstat(Context& context, Client&, const Request&) {
   BsonWriter reply;
-  reply.append("configserver", "").append("isdbgrid", std::int32_t{1});
+  reply.append("configserver", context.in_cluster() ? connection_string_of(context.gateway.states().front()) : "");
+  reply.append("isdbgrid", std::int32_t{1});
   co_return ok_response(std::move(reply));
 }
 
@@ -356,6 +384,10 @@ Answer profile(Context& context, Client&, const Request& request) {
   const auto level = request.body.first().to_int64();
   if (!level || (*level != 0 && *level != -1)) {
     co_return Error(ErrorCode::bad_value, "Profiling is not permitted on a router: the level must be 0 or -1");
+  }
+  const ValueView rate = request.body["sampleRate"];
+  if (request.body["filter"].exists() || (rate.exists() && rate.to_double() != 1.0)) {
+    co_return Error(ErrorCode::bad_value, "filter, and a sampleRate other than 1, are not supported");
   }
   Parameters& parameters = context.shared.parameters;
   const std::int64_t before = parameters.slow_ms.load();

@@ -44,7 +44,7 @@ struct Fixed {
   std::string_view name;
   void (*append)(BsonWriter& out, const Services& shared);
 };
-constexpr std::array<Fixed, 7> fixed_parameters = {{
+constexpr std::array<Fixed, 6> fixed_parameters = {{
     // Of SCRAM users: mongodump asks before it reads users and roles.
     {"authSchemaVersion", [](BsonWriter& out, const Services&) { out.append("authSchemaVersion", std::int32_t{5}); }},
     {"authenticationMechanisms",
@@ -56,10 +56,6 @@ constexpr std::array<Fixed, 7> fixed_parameters = {{
     {"enableTestCommands",
      [](BsonWriter& out, const Services& s) {
        out.append("enableTestCommands", std::int32_t{s.parameters.test_commands});
-     }},
-    {"featureCompatibilityVersion",
-     [](BsonWriter& out, const Services&) {
-       out.begin_document("featureCompatibilityVersion").append("version", "7.0").end();
      }},
     {component_verbosity, append_component_verbosity},
     {"quiet", [](BsonWriter& out, const Services&) { out.append("quiet", false); }},

@@ -15,6 +15,7 @@
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/read/config_database.h"
 #include "proxy/exec/write/bulk_command.h"
+#include "proxy/exec/write/write_parse.h"
 #include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {
@@ -158,14 +159,13 @@ Task<Result<Response>> bulk_write(Context& context, Client& client, const Reques
     co_return Error(ErrorCode::bad_value, "BSON field 'batchSize' value must be >= 0");
   }
   std::size_t bytes = request.body.size();
-  std::size_t operations = 0;
-  for (const wire::DocSequence& sequence : request.message.sequences) {
-    bytes += sequence.documents.size();
-    operations += sequence.count;
-  }
-  // The operations once more, as a group has them, and the list of them.
+  for (const wire::DocSequence& sequence : request.message.sequences) bytes += sequence.documents.size();
+  const auto counted = count_operations(request, "ops");
+  // The operations once more, as a group has them, and the lists of them, which grow by doubling.
+  constexpr std::size_t listed_bytes =
+      2 * (sizeof(BulkCommand::Operation) + sizeof(BulkGroup) + sizeof(DocView) + sizeof(std::uint32_t));
   auto reserving = take_reservation(context, request, context.shared.memory.writes,
-                                    bytes + operations * (sizeof(BulkCommand::Operation) + sizeof(BulkGroup)),
+                                    bytes + (counted.has_error() ? 0 : *counted) * listed_bytes,
                                     "a bulkWrite");
   const auto reserved = co_await reserving;
   if (reserved.has_error()) co_return without_writes(reserved.error());

@@ -98,7 +98,7 @@ std::optional<Response> without_database(const CommandSpec& spec, const Request&
   if (spec.name == "listCollections") return empty_cursor(request.db, "$cmd.listCollections");
   BsonWriter reply;
   if (spec.name == "count") {
-    reply.append("n", std::int32_t{0});
+    reply.begin_document("shards").end().append("n", std::int32_t{0});
   } else if (spec.name == "distinct") {
     reply.begin_array("values");
     reply.end();

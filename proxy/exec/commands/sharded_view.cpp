@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "proxy/catalog/routing.h"
 #include "proxy/exec/core/forward.h"
@@ -26,9 +27,10 @@ void append_stage(BsonWriter& out, std::string_view stage, ValueView value) {
 }
 
 void append_number_stage(BsonWriter& out, std::string_view stage, ValueView value) {
-  const auto number = value.to_int64();
+  const auto number = value.truncated_int64();
   if (!number || *number == 0) return;
-  out.begin_document_item().append(stage, *number < 0 ? -*number : *number).end();
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  out.begin_document_item().append(stage, *number < 0 ? -std::max(*number, -most) : *number).end();
 }
 
 Result<void> append_find_stages(BsonWriter& out, DocView find) {
@@ -104,7 +106,7 @@ void append_cursor(BsonWriter& out, DocView command) {
     return;
   }
   out.begin_document("cursor");
-  const auto size = command["batchSize"].to_int64();
+  const auto size = command["batchSize"].truncated_int64();
   if (command.first().name == "find" && size && !command["singleBatch"].truthy()) out.append("batchSize", *size);
   out.end();
 }

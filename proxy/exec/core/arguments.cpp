@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-#include <limits>
 
 namespace spillway::exec {
 
@@ -50,13 +48,7 @@ Result<std::optional<std::int64_t>> number_argument(std::string_view field, Valu
                  fmt::format("BSON field '{}' is the wrong type '{}', expected types '[long, int, decimal, double]'",
                              field, bson_type_name(value.type)));
   }
-  if (const auto whole = value.to_int64()) return *whole;
-  const double number = value.to_double().value_or(0);
-  constexpr double beyond = 0x1p63;
-  if (std::isnan(number)) return 0;
-  if (number >= beyond) return std::numeric_limits<std::int64_t>::max();
-  if (number <= -beyond) return std::numeric_limits<std::int64_t>::min();
-  return static_cast<std::int64_t>(number);
+  return value.truncated_int64();
 }
 
 Result<DocView> document_argument(std::string_view field, ValueView value) {

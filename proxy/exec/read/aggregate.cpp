@@ -258,7 +258,7 @@ Result<void> check_collection(const Request& request, const AggregateArguments& 
 bool is_for_only_shard(const Request& request, const AggregateArguments& aggregate) noexcept {
   if (request.routes->all_shards().size() != 1) return false;
   const std::string_view stage = first_stage_name(aggregate.pipeline);
-  if (aggregate.collection.empty()) return stage == "$changeStream";
+  if (aggregate.collection.empty()) return stage == "$changeStream" || stage == "$documents";
   return stage == "$listSessions" && request.db == "config" && aggregate.collection == "system.sessions";
 }
 
@@ -287,6 +287,11 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
   }
   if (context.in_cluster() && opens_change_stream(request.body)) {
     co_return co_await open_change_stream(context, client, request, aggregate);
+  }
+  if (context.in_cluster() && aggregate.collection.empty() && first_stage_name(aggregate.pipeline) == "$documents") {
+    // Any shard has them; stages that follow name collections of the database.
+    const catalog::ShardIndex primary = request.routes->primary_shard(request.db);
+    co_return co_await aggregate_on_one(context, client, request, aggregate, primary, RoutedBy::nothing());
   }
   if (is_for_only_shard(request, aggregate)) {
     const catalog::ShardSet only = request.routes->all_shards();

@@ -148,8 +148,8 @@ Task<Result<Response>> config_count(Context& context, const Request& request) {
                           pipeline::DocumentQuery::of_find(filter_of(request), context.shared.memory.replies, count));
   const auto ran = co_await running;
   if (ran.has_error()) co_return ran.error();
-  n = std::max<std::int64_t>(0, n - request.body["skip"].to_int64().value_or(0));
-  const std::int64_t limit = std::abs(request.body["limit"].to_int64().value_or(0));
+  n = std::max<std::int64_t>(0, n - request.body["skip"].truncated_int64().value_or(0));
+  const std::int64_t limit = std::abs(request.body["limit"].truncated_int64().value_or(0));
   if (limit > 0) n = std::min(n, limit);
   BsonWriter reply;
   reply.append("n", static_cast<std::int32_t>(n));

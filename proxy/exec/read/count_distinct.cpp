@@ -132,7 +132,8 @@ Task<Result<Response>> count_command(Context& context, Client&, const Request& r
   }
   auto targets = read_targets(request, request.db, *collection, *query, request.body["collation"]);
   if (targets.has_error()) co_return targets.error();
-  if (targets->shards.size() == 1) co_return co_await forward_read(context, request, *targets);
+  // A mongos says of one shard, too, what it has counted.
+  if (targets->shards.size() == 1 && !context.in_cluster()) co_return co_await forward_read(context, request, *targets);
   auto window = count_window(request.body);
   if (window.has_error()) co_return window.error();
   TakeCopyRoom taking_room(context, request);

@@ -11,6 +11,7 @@
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/process_facts.h"
 #include "proxy/exec/core/process_memory.h"
+#include "proxy/exec/core/wire_version.h"
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/read/aggregate.h"
 #include "proxy/exec/read/find.h"
@@ -169,7 +170,7 @@ void append_server_info(BsonWriter& out, const Context& context) {
   out.begin_document("serverInfo");
   out.append("host", std::string_view(host).substr(0, colon));
   out.append("port", static_cast<std::int32_t>(std::strtol(host.c_str() + colon + 1, nullptr, 10)));
-  out.append("version", context.shared.facts.version);
+  out.append("version", emulated_version(context.gateway));
   out.append("gitVersion", "spillway");
   out.end();
 }

@@ -8,10 +8,12 @@
 #include "proxy/exec/access/authorization.h"
 #include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/client.h"
+#include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/life_cycle.h"
 #include "proxy/exec/core/process_memory.h"
+#include "proxy/exec/core/wire_version.h"
 #include "proxy/exec/cursors/compressed_batches.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/read_ahead.h"
@@ -30,7 +32,7 @@ struct GetMoreArguments {
   std::optional<std::int64_t> await_ms;
 };
 
-Result<GetMoreArguments> parse_get_more(const Request& request) {
+Result<GetMoreArguments> parse_get_more(const Context& context, const Request& request) {
   GetMoreArguments arguments;
   const Element id = request.body.first();
   if (id.type != BsonType::int64) return wrong_type("getMore.getMore", id, "long");
@@ -46,6 +48,10 @@ Result<GetMoreArguments> parse_get_more(const Request& request) {
   if (batch_size.has_error()) return batch_size.error();
   arguments.batch_size = batch_size->value_or(0);
   if (arguments.batch_size < 0) return negative_argument("batchSize", arguments.batch_size);
+  const bool is_zero = batch_size->has_value() && arguments.batch_size == 0;
+  if (is_zero && advertised_wire_version(context.gateway) < wire_version_of_5_0) {
+    return Error(ErrorCode::bad_value, "Batch size for getMore must be positive, but received: 0");
+  }
   arguments.await_ms = request.max_time_ms;
   return arguments;
 }
@@ -74,7 +80,7 @@ Task<Result<Response>> get_more_on_many(Context& context, const Request& request
 }  // namespace
 
 Task<Result<Response>> get_more_command(Context& context, Client& client, const Request& request) {
-  auto arguments = parse_get_more(request);
+  auto arguments = parse_get_more(context, request);
   if (arguments.has_error()) co_return arguments.error();
   const NamespaceText ns(request.db, arguments->collection);
   auto taken = co_await take_cursor(context, client, request, arguments->id, ns.view());
@@ -125,6 +131,7 @@ Task<Result<Response>> kill_cursors_command(Context& context, Client& client, co
   if (!cursors.is_array()) co_return wrong_type("killCursors.cursors", cursors, "array");
   const std::string ns = request.ns();
   const DocView ids = cursors.as_document();
+  if (ids.empty()) co_return Error(ErrorCode::bad_value, "Must specify at least one cursor id in: killCursors");
   TimeSlice slice(context.pump);
   for (auto at = ids.begin(); !at.done(); ++at) {
     if (slice.is_over_short(looked_at_bytes / 4)) co_await slice.next();

@@ -62,7 +62,7 @@ void append_input(BsonWriter& out, DocView command) {
     out.begin_document_item().append("$match", query).end();
   if (const ValueView sort = command["sort"]; sort.is_document() && !sort.as_document().empty())
     out.begin_document_item().append("$sort", sort).end();
-  if (const auto limit = command["limit"].to_int64(); limit && *limit != 0)
+  if (const auto limit = command["limit"].truncated_int64(); limit && *limit != 0)
     out.begin_document_item().append("$limit", *limit).end();
 }
 

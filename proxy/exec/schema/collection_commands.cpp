@@ -376,9 +376,7 @@ Answer statistics(Context& context, const Request& request, Result<Owners> targe
                   BsonDoc (*merge)(const std::vector<ShardAnswer>& answers, const Owners& targets)) {
   if (targets.has_error()) co_return targets.error();
   // A mongos merges one shard's, too.
-  if (targets->shards.size() == 1 && (!context.in_cluster() || targets->routing == nullptr)) {
-    co_return co_await forward_read(context, request, *targets);
-  }
+  if (targets->shards.size() == 1 && !context.in_cluster()) co_return co_await forward_read(context, request, *targets);
   const shard::CallOptions options = read_options(context, request);
   Fanned fanned = co_await fan_out(context, request, targets->shards, targets->by(), options);
   for (const ShardOutcome& outcome : fanned.outcomes) {
@@ -390,7 +388,7 @@ Answer statistics(Context& context, const Request& request, Result<Owners> targe
 }
 
 BsonDoc coll_stats_of(const std::vector<ShardAnswer>& answers, const Owners& targets) {
-  return merge_coll_stats(answers, targets.ns, targets.routing == nullptr ? 1 : targets.routing->chunks.size());
+  return merge_coll_stats(answers, targets.ns, targets.routing == nullptr ? 0 : targets.routing->chunks.size());
 }
 BsonDoc validate_of(const std::vector<ShardAnswer>& answers, const Owners& targets) {
   return merge_validate(answers, targets.ns);
@@ -422,7 +420,7 @@ Answer db_stats(Context& context, Client&, const Request& request) {
   const shard::CallOptions options = read_options(context, request);
   const Fanned fanned = co_await fan_out(context, request, request.routes->all_shards(), RoutedBy::nothing(), options);
   if (auto failed = first_failure(fanned.answers, Tolerate::nothing)) co_return *failed;
-  co_return Response(merge_db_stats(fanned.answers, request.db));
+  co_return Response(merge_db_stats(fanned.answers, request.db, context.in_cluster()));
 }
 
 // A user who may not list all databases sees those on which it has any privilege. (listDatabases'
@@ -436,6 +434,10 @@ bool sees_database(const Context& context, const Client& client, const Request& 
 }
 
 Answer list_databases(Context& context, Client& client, const Request& request) {
+  const ValueView own = request.body["authorizedDatabases"];
+  if (own.exists() && !own.truthy() && !may_on_cluster(context, client, auth::Action::list_databases)) {
+    co_return Error(ErrorCode::unauthorized, "Insufficient permissions to list all databases");
+  }
   const shard::CallOptions options = read_options(context, request);
   catalog::ShardSet asked = request.routes->all_shards();
   if (context.in_cluster()) asked.insert(cluster::config_shard);

@@ -74,6 +74,12 @@ double weighted_average(const std::vector<ShardAnswer>& answers, std::string_vie
   return count > 0 ? weighted / count : 0;
 }
 
+// From 4.4 on.
+bool has_total_size(const std::vector<ShardAnswer>& answers) {
+  return std::any_of(answers.begin(), answers.end(),
+                     [](const ShardAnswer& answer) { return answer.body["totalSize"].exists(); });
+}
+
 }  // namespace
 
 double sum_of(const std::vector<ShardAnswer>& answers, std::string_view name) {
@@ -121,12 +127,18 @@ RawMerge merge_raw(const std::vector<ShardAnswer>& answers, Tolerate tolerate, b
 }
 
 BsonDoc merge_coll_stats(const std::vector<ShardAnswer>& answers, std::string_view ns, std::size_t chunks) {
+  const DocView first = answers.front().body;
   BsonWriter out;
-  out.append("sharded", true);
+  out.append("sharded", chunks > 0);
+  if (chunks == 0) out.append("primary", answers.front().shard);
+  for (const char* const name : {"capped", "max", "userFlags", "wiredTiger", "indexDetails"}) {
+    if (const Element field = first.find(name); field.exists()) out.append_element(field);
+  }
   out.append("ns", ns);
-  for (const std::string_view name : {"count", "size", "storageSize", "totalIndexSize", "totalSize"}) {
+  for (const std::string_view name : {"count", "size", "storageSize", "totalIndexSize"}) {
     append_sum(out, name, sum_of(answers, name));
   }
+  if (has_total_size(answers)) append_sum(out, "totalSize", sum_of(answers, "totalSize"));
   std::map<std::string, double, std::less<>> index_sizes;
   for (const ShardAnswer& answer : answers) {
     const ValueView sizes = answer.body["indexSizes"];
@@ -137,33 +149,36 @@ BsonDoc merge_coll_stats(const std::vector<ShardAnswer>& answers, std::string_vi
   for (const auto& [name, size] : index_sizes) append_sum(out, name, size);
   out.end();
   out.append("avgObjSize", weighted_average(answers, "count"));
+  out.append("maxSize", static_cast<std::int64_t>(most_of(answers, "maxSize")));
   append_sum(out, "nindexes", most_of(answers, "nindexes"));
-  append_sum(out, "nchunks", static_cast<double>(chunks));
+  append_sum(out, "nchunks", static_cast<double>(std::max<std::size_t>(1, chunks)));
   out.begin_document("shards");
   for (const ShardAnswer& answer : answers) out.append(answer.shard, answer.body);
   out.end();
   return ok_document(std::move(out));
 }
 
-BsonDoc merge_db_stats(const std::vector<ShardAnswer>& answers, std::string_view db) {
+BsonDoc merge_db_stats(const std::vector<ShardAnswer>& answers, std::string_view db, bool in_cluster) {
+  const auto of_all = [&](std::string_view name) {
+    return in_cluster ? sum_of(answers, name) : most_of(answers, name);
+  };
   BsonWriter out;
   out.begin_document("raw");
   for (const ShardAnswer& answer : answers) out.append(answer.address, answer.body);
   out.end();
   out.append("db", db);
-  append_sum(out, "collections", most_of(answers, "collections"));
+  append_sum(out, "collections", of_all("collections"));
   append_sum(out, "views", sum_of(answers, "views"));
   append_sum(out, "objects", sum_of(answers, "objects"));
   out.append("avgObjSize", weighted_average(answers, "objects"));
-  for (const std::string_view name : {"dataSize", "storageSize", "totalSize"}) {
-    out.append(name, sum_of(answers, name));
-  }
+  for (const std::string_view name : {"dataSize", "storageSize"}) out.append(name, sum_of(answers, name));
+  if (has_total_size(answers)) out.append("totalSize", sum_of(answers, "totalSize"));
   // Of 4.2 and earlier.
   const bool has_extents = std::any_of(answers.begin(), answers.end(), [](const ShardAnswer& answer) {
     return answer.body["numExtents"].exists();
   });
   if (has_extents) append_sum(out, "numExtents", sum_of(answers, "numExtents"));
-  append_sum(out, "indexes", most_of(answers, "indexes"));
+  append_sum(out, "indexes", of_all("indexes"));
   out.append("indexSize", sum_of(answers, "indexSize"));
   append_sum(out, "scaleFactor", most_of(answers, "scaleFactor", 1));
   out.append("fileSize", std::int32_t{0});

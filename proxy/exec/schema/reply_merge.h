@@ -38,8 +38,10 @@ RawMerge merge_raw(const std::vector<ShardAnswer>& answers, Tolerate tolerate, b
 // Of a number in each answer.
 double sum_of(const std::vector<ShardAnswer>& answers, std::string_view name);
 
+// `chunks`: 0 of a collection that is not sharded.
 BsonDoc merge_coll_stats(const std::vector<ShardAnswer>& answers, std::string_view ns, std::size_t chunks);
-BsonDoc merge_db_stats(const std::vector<ShardAnswer>& answers, std::string_view db);
+// `in_cluster`: collections and indexes are not the same ones on every shard.
+BsonDoc merge_db_stats(const std::vector<ShardAnswer>& answers, std::string_view db, bool in_cluster);
 BsonDoc merge_validate(const std::vector<ShardAnswer>& answers, std::string_view ns);
 // `seen`: which of them; empty: all. `config_servers`: the name of those among the shards; empty: there are none. They
 // alone count for admin, and for config beside the shards.

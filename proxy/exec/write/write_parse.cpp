@@ -15,10 +15,8 @@ namespace {
 Result<bool> optional_flag(DocView document, std::string_view field, std::string_view shown,
                            bool otherwise) {
   const ValueView value = document[field];
-  if (!value.exists()) return otherwise;
-  if (value.type != BsonType::boolean && !value.is_number() && !value.is_null()) {
-    return wrong_type(shown, value, "bool");
-  }
+  if (!value.exists() || value.is_null()) return otherwise;
+  if (value.type != BsonType::boolean && !value.is_number()) return wrong_type(shown, value, "bool");
   return value.truthy();
 }
 
@@ -192,6 +190,7 @@ Result<Statement> parse_statement(DocView op, WriteKind kind, const catalog::Col
   auto rest = kind == WriteKind::remove ? parse_limit(op, statement) : parse_update(op, statement);
   if (rest.has_error()) return rest.error();
   statement.collation = op["collation"];
+  if (statement.collation.is_null()) statement.collation = {};
   if (statement.collation.exists() && !statement.collation.is_document()) {
     return wrong_type(prefix + ".collation", statement.collation, "object");
   }

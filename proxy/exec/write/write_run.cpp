@@ -64,6 +64,7 @@ std::optional<Error> take_outcome(WriteRun& run, std::span<const std::uint32_t> 
     if (n != nullptr) *n += count;
     return std::nullopt;
   }
+  if (run.command.ordered) ops = ops.first(1);  // what follows is not executed, and has no error
   const bool answered = outcome.reply.bytes.size() > 0;
   // With statement ids the whole command can be sent again; drivers do so when the reply itself is labelled.
   if (run.request->in_transaction || (!answered && run.command.retryable)) {
@@ -138,7 +139,8 @@ Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> 
     if (built.has_error()) {
       if (!run.results.has_effects()) co_return without_writes(built.error());
       if (run.request->in_transaction) co_return do_not_try_again(built.error());
-      run.results.add_errors(child.ops, built.error());
+      const std::span<const std::uint32_t> failed = child.ops;
+      run.results.add_errors(run.command.ordered ? failed.first(1) : failed, built.error());
       messages.emplace_back();
       continue;
     }

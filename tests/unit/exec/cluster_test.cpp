@@ -1381,6 +1381,54 @@ void add_view(FakeCluster& cluster, std::string answer) {
 
 }  // namespace
 
+TEST_CASE("a view over a sharded collection is read with the numbers that a collection would take") {
+  const std::string find = GENERATE("'find': 'v', 'skip': 2.5, 'limit': {'$numberDecimal': '5'}",
+                                    "'count': 'v', 'skip': 2.5, 'limit': 5.9");
+  FakeCluster cluster;
+  add_view(cluster, "{'cursor': {'firstBatch': [], 'id': {'$numberLong': '0'}, 'ns': 'app.c'}, 'ok': 1}");
+  cluster.run("{" + find + ", '$db': 'app'}");
+  const auto sent = cluster.sent_to(2, "aggregate");
+  REQUIRE(sent.size() == 1);
+  const std::string pipeline = to_json(sent.front().view()["pipeline"]);
+  INFO(pipeline);
+  CHECK(pipeline.find(R"("$skip" : 2)") != std::string::npos);
+  CHECK(pipeline.find(R"("$limit" : 5)") != std::string::npos);
+}
+
+TEST_CASE("of one shard a mongos tells what it tells of several") {
+  FakeCluster cluster;
+  cluster.shard_answer_ = [](std::uint16_t, DocView command) -> std::optional<BsonDoc> {
+    if (command.first().name == "count") return doc("{'n': 3, 'ok': 1}");
+    if (command.first().name == "validate") return doc("{'valid': true, 'ok': 1}");
+    return doc("{'count': 3, 'size': 30, 'avgObjSize': 10, 'capped': false, 'nindexes': 1, 'ok': 1}");
+  };
+  const auto answer = [&](const char* command) { return to_json(cluster.run(command).view()); };
+  CHECK_THAT(answer("{'count': 'c', '$db': 'app'}"), Catch::StartsWith(R"({ "shards" : { "sh1" : )"));
+  CHECK_THAT(answer("{'count': 'c', '$db': 'none'}"), Catch::StartsWith(R"({ "shards" : {  }, "n" : 0)"));
+  const std::string stats = answer("{'collStats': 'c', '$db': 'app'}");
+  CHECK_THAT(stats, Catch::StartsWith(R"({ "sharded" : false, "primary" : "sh1", "capped" : false, "ns" : "app.c")"));
+  CHECK_THAT(stats, Catch::Contains(R"("nchunks" : 1, "shards" : { "sh1" : { "count" : 3)"));
+  CHECK(stats.find("totalSize") == std::string::npos);
+  CHECK_THAT(answer("{'validate': 'c', '$db': 'app'}"), Catch::Contains(R"("raw" : { "sh1" : )"));
+}
+
+TEST_CASE("the privileges of a user are told") {
+  FakeCluster cluster;
+  const bool resolved = GENERATE(false, true);
+  auth::UserSpec ann{"ann", "app", {{"read", "app"}}, {}, {}};
+  if (resolved) {
+    auth::Privilege find;
+    find.db = "app";
+    find.actions = auth::Action::find;
+    ann.resolved = auth::ResolvedRoles{{{"read", "app"}, {"more", "app"}}, {find}};
+  }
+  cluster.log_in(std::move(ann));
+  const std::string told = to_json(cluster.run("{'connectionStatus': 1, 'showPrivileges': true, '$db': 'app'}").view());
+  CHECK_THAT(told, Catch::Contains(R"("authenticatedUserPrivileges" : [ { "resource" : { "db" : "app", "coll)"));
+  CHECK_THAT(told, Catch::Contains(R"("find")"));
+  CHECK((told.find("more") != std::string::npos) == resolved);
+}
+
 TEST_CASE("distinct of a view over a sharded collection unwinds the arrays on the way to its key") {
   FakeCluster cluster;
   const bool any = GENERATE(true, false);

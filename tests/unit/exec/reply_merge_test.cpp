@@ -139,7 +139,7 @@ TEST_CASE("database_statistics_are_added_up") {
       {"{'db': 'd', 'collections': 1, 'views': 0, 'objects': 30, 'avgObjSize': 30, 'dataSize': 900,"
        " 'storageSize': 400, 'indexes': 2, 'indexSize': 5, 'scaleFactor': 1024, 'ok': 1.0}"},
   });
-  const BsonDoc merged = merge_db_stats(answers.list, "d");
+  const BsonDoc merged = merge_db_stats(answers.list, "d", false);
   const DocView reply = merged;
   CHECK(reply["db"].as_string() == "d");
   CHECK(reply["collections"].as_int32() == 2);  // the shards hold parts of the same ones

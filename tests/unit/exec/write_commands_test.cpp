@@ -211,6 +211,22 @@ TEST_CASE("a lost shard is reported, and retried by drivers if it may be", "[wri
   CHECK(labelled.find("'errorLabels':['RetryableWriteError']") != std::string::npos);
 }
 
+TEST_CASE("an ordered batch has one error, and null is no order", "[write]") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  const bool refused = GENERATE(false, true);
+  router.shards.answer = [&](const Sent& sent) -> std::optional<std::string> {
+    if (sent.shard == 0) return count_all(sent);
+    if (refused) return "{'ok': 0.0, 'errmsg': 'no', 'code': 8000, 'codeName': 'AtlasError'}";
+    return std::nullopt;
+  };
+  const std::string ordered = GENERATE("", ", 'ordered': true", ", 'ordered': null");
+  const std::string reply = compact(router.run("{'insert': 'c', 'documents': [{'_id': 1, 'a': 1}, {'_id': 2, 'a': 20}, "
+                                               "{'_id': 3, 'a': 21}, {'_id': 4, 'a': 2}]" + ordered + "}"));
+  CHECK_THAT(reply, Catch::StartsWith("{'n':1,'writeErrors':[{'index':1,"));
+  CHECK(reply.find("'index':2") == std::string::npos);
+  CHECK(router.shards.sent.size() == 2);
+}
+
 TEST_CASE("what every shard refuses is refused as one server does", "[write]") {
   Router router(split_at("{'a': 1}", {"{'a': 10}"}));
   router.shards.answer = [](const Sent&) {

@@ -382,6 +382,7 @@ TEST_CASE("types and conversions") {
          {R"({"$toLong": 3000000000.0})", "{}", R"({"$numberLong": "3000000000"})"},
          {R"({"$toDouble": "1.5"})", "{}", "1.5"},
          {R"({"$toDouble": "x"})", "{}", "error 241"},
+         {R"({"$toDouble": "+-1"})", "{}", "error 241"},
          {R"({"$toBool": 0})", "{}", "false"},
          {R"({"$toBool": "x"})", "{}", "true"},
          {R"({"$toInt": null})", "{}", "null"}});
@@ -398,7 +399,10 @@ TEST_CASE("documents and sets") {
          {R"({"$arrayToObject": "$a"})", R"({"a": [{"k": "x", "v": 1}]})", R"({"x": 1})"},
          {R"({"$arrayToObject": "$a"})", R"({"a": [{"k": "x"}]})", "error 40392"},
          {R"({"$setUnion": [[1, 2], [2, 3]]})", "{}", "[1, 2, 3]"},
+         {R"({"$setUnion": [[3, "a", 1], [2.5, 1]]})", "{}", R"([1, 2.5, 3, "a"])"},
          {R"({"$setIntersection": [[1, 2, 2], [2, 3]]})", "{}", "[2]"},
+         {R"({"$setIntersection": [[3, 1, 2], [1, 2, 3]]})", "{}", "[1, 2, 3]"},
+         {R"({"$setDifference": [[3, 1, 2], [1]]})", "{}", "[3, 2]"},
          {R"({"$setIntersection": [[], "$missing"]})", "{}", "[]"},
          {R"({"$setIntersection": [[1], [2], 5]})", "{}", "[]"},
          {R"({"$setIntersection": [[1], "$missing"]})", "{}", "null"},

@@ -109,6 +109,10 @@ TEST_CASE("for a merger: samples and near documents come in the order that their
   check_halves(R"([{"$geoNear": {"distanceField": "d.x"}}, {"$limit": 2}])",
                R"([{"$geoNear": {"distanceField": "d.x"}}, {"$limit": {"$numberLong": "2"}}])", R"([{"$limit": 2}])",
                true, R"({"d.x": 1})");
+  for (const char* const size : {"3.5", R"({"$numberDecimal": "3"})"}) {
+    const std::string sample = std::string(R"([{"$sample": {"size": )") + size + "}}]";
+    check_halves(sample.c_str(), sample.c_str(), R"([{"$limit": {"$numberLong": "3"}}])", true, R"({"$rand": -1})");
+  }
 }
 
 TEST_CASE("for a merger: metadata that it names is sent") {
