@@ -31,7 +31,6 @@ enum class ErrorCode : std::int32_t {
   lock_timeout = 24,
   namespace_not_found = 26,
   index_not_found = 27,
-  path_not_viable = 28,
   cursor_not_found = 43,
   namespace_exists = 48,
   max_time_ms_expired = 50,
@@ -61,14 +60,12 @@ enum class ErrorCode : std::int32_t {
   client_metadata_app_name_too_large = 184,
   client_metadata_document_too_large = 185,
   client_metadata_cannot_be_mutated = 186,
-  primary_stepped_down = 189,
   network_interface_exceeded_time_limit = 202,
   illegal_op_msg_flag = 223,
   transaction_too_old = 225,
   too_many_document_sequences = 233,
   cursor_killed = 237,
   no_such_transaction = 251,
-  exceeded_time_limit = 262,
   too_many_files_open = 264,
   operation_not_supported_in_transaction = 263,
   client_disconnect = 279,
@@ -82,13 +79,9 @@ enum class ErrorCode : std::int32_t {
   load_balancer_support_mismatch = 354,
   ingress_request_rate_limit_exceeded = 462,
   bson_object_too_large = 10334,
-  not_writable_primary = 10107,
   duplicate_key = 11000,
   interrupted_at_shutdown = 11600,
   interrupted = 11601,
-  interrupted_due_to_repl_state_change = 11602,
-  not_primary_no_secondary_ok = 13435,
-  not_primary_or_secondary = 13436,
 };
 
 // The codeName of a reply: "HostUnreachable" for 6; "Location<n>" for codes without a name.
@@ -111,6 +104,9 @@ struct Error {
   // "<context> :: caused by :: <message>", as the server words nested errors.
   Error with_context(std::string_view context) &&;
 };
+
+// Of an operation's maxTimeMS.
+inline Error time_limit_exceeded() { return {ErrorCode::max_time_ms_expired, "operation exceeded time limit"}; }
 
 template <class T>
 using Result = boost::system::result<T, Error>;

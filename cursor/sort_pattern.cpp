@@ -229,7 +229,6 @@ Result<SortPattern> SortPattern::parse(DocView sort) {
       if (!direction || (*direction != 1 && *direction != -1)) {
         return Error(ErrorCode::bad_value, "$natural sort must be 1 or -1");
       }
-      pattern.natural_ = true;
       continue;
     }
     auto part = parse_part(*at);

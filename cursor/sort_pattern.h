@@ -32,7 +32,6 @@ class SortPattern {
 
   const std::vector<Part>& parts() const noexcept { return parts_; }
   bool empty() const noexcept { return parts_.empty(); }
-  bool natural() const noexcept { return natural_; }
   bool has_meta() const noexcept;
 
   // Appends the document's key. A path goes through arrays, by position and by element; of several values the one that
@@ -52,7 +51,6 @@ class SortPattern {
 
  private:
   std::vector<Part> parts_;
-  bool natural_ = false;
   bool by_distance_ = false;
   bool one_field_ = false;  // its only part is a field that is not inside another
 };

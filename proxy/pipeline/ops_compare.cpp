@@ -147,8 +147,12 @@ Result<Value> set_intersection(Operands operands, EvalContext& context) {
       break;
     }
   }
+  if (auto charged = context.meter.charge(result.view().bytes.size() * 3); !charged) return charged.error();
   OrderedSet set;
-  for (const Element& element : result.as_document()) set.emplace(key_of(element), element);
+  for (const Element& element : result.as_document()) {
+    if (!context.meter.spend(set_element_steps)) return too_many_steps_error();
+    set.emplace(key_of(element), element);
+  }
   return array_of(set, context.meter);
 }
 

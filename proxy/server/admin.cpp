@@ -21,6 +21,7 @@
 #include "proxy/config/text.h"
 #include "proxy/exec/admin/figures.h"
 #include "proxy/exec/admin/live_status.h"
+#include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/core/ask_workers.h"
 #include "proxy/exec/core/life_cycle.h"
 #include "proxy/exec/core/process_memory.h"
@@ -552,7 +553,10 @@ Task<AdminServer::Answer> AdminServer::readiness() {
   }
   const exec::StatusFacts facts = exec::make_status_facts(shared_, answers);
   std::vector<std::string_view> missing;
+  std::size_t shards = 0;
   for (const exec::ShardFacts& shard : facts.shards) {
+    if (shared_.cluster && shard.name == "config" && facts.shards.size() > 1) continue;  // no data is there
+    ++shards;
     if (!shard.reachable) missing.push_back(shard.name);
   }
   if (missing.empty()) co_return Answer{.text = "ready\n"};
@@ -560,7 +564,7 @@ Task<AdminServer::Answer> AdminServer::readiness() {
                                         "says why\n",
                                         fmt::join(missing, ", "));
   // Any shard is enough: otherwise one dead shard would take every router out of service.
-  if (missing.size() < facts.shards.size()) co_return Answer{.text = "ready\n" + names};
+  if (missing.size() < shards) co_return Answer{.text = "ready\n" + names};
   co_return unready(names);
 }
 

@@ -6,6 +6,7 @@
 #include "cursor/registry.h"
 #include "proxy/base/ip_address.h"
 #include "proxy/base/log.h"
+#include "proxy/base/log_pace.h"
 #include "proxy/base/memory_wait.h"
 #include "proxy/base/time_slice.h"
 #include "proxy/config/config.h"
@@ -153,8 +154,11 @@ void ClientConnection::wake_hello() {
 }
 
 bool ClientConnection::refuse_connection() {
-  log::info("connection {} from {} closed: connections take all the memory that there is for them",
-            client_.connection_id, client_.peer);
+  static log::LogPace pace;
+  if (const auto unwritten = pace.due(Clock::now())) {
+    log::warning("connection {} from {} refused: connections take all the memory that memory.limit leaves them; {} "
+                 "more since the last such line", client_.connection_id, client_.peer, *unwritten);
+  }
   environment_.context.shared.metrics.connections_rejected.add();
   return false;
 }

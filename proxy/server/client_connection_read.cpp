@@ -136,7 +136,8 @@ Task<bool> ClientConnection::read_message(std::size_t have) {
       Admission admission = too_large ? Admission::refused : take_message(need.bytes, fresh);
       if (too_large) {
         std::vector<std::uint8_t> kept(fresh.begin(), fresh.end());
-        admission = co_await refuse_message(need.bytes, kept, authentication_required());
+        auto refusing = refuse_message(need.bytes, kept, authentication_required());
+        admission = co_await refusing;
       } else if (admission == Admission::refused) {
         admission = co_await wait_for_room(need.bytes, fresh);
         arrived_ = Clock::now();
@@ -246,6 +247,7 @@ Task<ClientConnection::Admission> ClientConnection::wait_for_room(std::size_t me
     if (buffer) break;
     const RefusalSlot slot(shared.memory.refusals_under_way, message_bytes);
     if (!slot.free() && Clock::now() - asked >= waited_least) continue;  // another one was quicker
+    if (Clock::now() >= patient_until && budget.queue() != nullptr) budget.queue()->count_in_vain();
     shared.metrics.requests_refused.add();
     auto refusing =
         refuse_message(message_bytes, kept->bytes(),

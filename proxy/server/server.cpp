@@ -17,6 +17,7 @@
 #include "allocator/release.h"
 #include "proxy/base/ip_address.h"
 #include "proxy/base/log.h"
+#include "proxy/base/log_pace.h"
 #include "proxy/config/cluster.h"
 #include "proxy/config/http_endpoint.h"
 #include "proxy/config/system_limits.h"
@@ -48,6 +49,7 @@ namespace {
 // How long start-up waits for shards that do not answer before it serves without them.
 constexpr auto start_wait_max = std::chrono::seconds(5);
 constexpr auto config_servers_retry = std::chrono::seconds(1);
+constexpr auto config_servers_word = std::chrono::seconds(20);  // to the log and the service manager, while it waits
 constexpr auto users_retry = std::chrono::seconds(1);
 constexpr Duration users_wait_max = std::chrono::seconds(20);  // and the last read: within Handover's ready_max
 
@@ -115,11 +117,14 @@ class StartCheck {
   StartCheck(Worker& worker, bool guards, bool replaces) : worker_(worker), guards_(guards), replaces_(replaces) {}
 
   // Throws std::runtime_error when a guard refuses. False: end() was called.
-  bool run_and_wait(Loop& main_loop) {
+  bool run_and_wait(Loop& main_loop, const ServiceManager& service) {
     worker_.loop().post([this] { worker_.loop().spawn(check()); });
-    while (!done_.load()) {
+    for (TimePoint next_word{}; !done_.load();) {
       main_loop.io().restart();
       main_loop.io().run_for(std::chrono::milliseconds(20));
+      if (!waits_.load() || Clock::now() < next_word) continue;
+      next_word = Clock::now() + config_servers_word;
+      service.starting("waiting for the config servers", 3 * config_servers_word);
     }
     if (!refusal_.empty()) throw std::runtime_error(refusal_);
     return !ended_.load();
@@ -151,10 +156,13 @@ class StartCheck {
 
   // The config servers must answer first: nothing can be routed without them.
   Task<void> join(exec::Context& context) {
-    while (!ended_.load()) {
+    for (log::LogPace pace; !ended_.load();) {
       const auto started = co_await context.shared.cluster->start();
       if (!started.has_error()) co_return;
-      log::warning("waiting for the config servers: {}", started.error().message);
+      waits_.store(true);
+      if (pace.due(Clock::now(), config_servers_word)) {
+        log::warning("no client is served yet: waiting for the config servers: {}", started.error().message);
+      }
       co_await context.loop.sleep_for(config_servers_retry);
     }
   }
@@ -173,7 +181,7 @@ class StartCheck {
 
   Worker& worker_;
   bool guards_, replaces_;
-  std::atomic<bool> done_{false}, ended_{false};
+  std::atomic<bool> done_{false}, ended_{false}, waits_{false};
   std::string refusal_;
 };
 
@@ -411,6 +419,7 @@ Server::Server(ServerOptions options)
   worker_options_.gateway.credentials = credentials->shards;
   worker_options_.tls = credentials->clients;
   worker_options_.plain_text = credentials->plain_text;
+  worker_options_.credentials = credentials;
   worker_options_.socket_buffers = socket_buffers(memory_bytes_);
   worker_options_.compressors = wire::parse_list(options_.config.net.compressors);
   if (options_.predecessor) {
@@ -566,7 +575,7 @@ bool Server::start() {
     log::info("asked to end before it serves");
     check->end();
   });
-  if (!check->run_and_wait(loop_)) return false;
+  if (!check->run_and_wait(loop_, manager_)) return false;
   const auto listen = [this] { listener_->start(worker_list_); };
   if (predecessor_) {
     try_pid_file(options_.config.pid_file_path);

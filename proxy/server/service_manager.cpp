@@ -72,6 +72,10 @@ void ServiceManager::notify(std::string_view lines) const noexcept {
                              reinterpret_cast<const sockaddr*>(&address), length));
 }
 
+void ServiceManager::starting(std::string_view status, std::chrono::seconds at_most) const noexcept {
+  notify(fmt::format("EXTEND_TIMEOUT_USEC={}\nSTATUS={}", std::chrono::microseconds(at_most).count(), status));
+}
+
 void ServiceManager::ready(std::string_view status) const noexcept {
   notify(fmt::format("READY=1\nSTATUS={}", status));
 }

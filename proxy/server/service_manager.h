@@ -23,6 +23,8 @@ class ServiceManager {
   // Lines of sd_notify: "READY=1
   // STATUS=…". A message that cannot be sent is dropped.
   void notify(std::string_view lines) const noexcept;
+  // The start takes longer, for `at_most` from now on unless this is said again.
+  void starting(std::string_view status, std::chrono::seconds at_most) const noexcept;
   void ready(std::string_view status) const noexcept;
   // Until ready().
   void reloading(std::string_view status) const noexcept;

@@ -22,6 +22,7 @@ namespace {
 // First reads go here; larger messages get a buffer of their own.
 constexpr std::size_t scratch_bytes = 16 * limits::kib;
 constexpr auto tick = std::chrono::milliseconds(250);
+constexpr auto certificates_every = std::chrono::hours(24);
 // For the answers of operations that a shutdown interrupted.
 constexpr auto interrupted_answer_time_max = std::chrono::milliseconds(500);
 // A shard that hangs must not delay a shutdown: the first time is for cursors of operations that are cut, the second
@@ -55,6 +56,8 @@ Worker::Worker(std::size_t index, const exec::Services& shared, const WorkerOpti
                    options_.plain_text,
                    options_.older} {
   context_.tls = options_.tls;
+  credentials_ = options_.credentials;
+  next_certificate_look_ = Clock::now() + certificates_every;
 }
 
 Worker::~Worker() = default;
@@ -173,6 +176,7 @@ Task<void> Worker::housekeeping() {
     gateway_->tick(now);
     notice_clients(now);
     if (context_.worker == 0) tick_memory(now);
+    if (context_.worker == 0) tick_certificates(now);
     if (context_.worker == 0) cursor_keeper_.tick(context_, now);
     if (context_.worker == 0) user_feed_.tick(context_, now);
     if (context_.worker == 0 && shared_.cluster) shared_.cluster->tick(now);
@@ -202,6 +206,13 @@ void Worker::tick_memory(TimePoint now) {
   shared_.memory_layer->releaser().request(ReleaseReason::pressure);
 }
 
+// The start and each reload have looked, too.
+void Worker::tick_certificates(TimePoint now) {
+  if (!credentials_ || now < next_certificate_look_) return;
+  next_certificate_look_ = now + certificates_every;
+  for (const std::string& warning : credentials_->warnings()) log::warning("{}", warning);
+}
+
 void Worker::use_table(std::shared_ptr<const catalog::RoutingSnapshot> table, TableTaken taken) {
   loop_.post([this, table = std::move(table), taken = std::move(taken)]() mutable {
     const auto before = context_.static_router.replace(std::move(table));
@@ -214,6 +225,8 @@ void Worker::use_credentials(Credentials::Ptr credentials) {
     context_.tls = credentials->clients;
     environment_.plain_text = credentials->plain_text;
     gateway_->use_credentials(credentials->shards);
+    credentials_ = credentials;
+    next_certificate_look_ = Clock::now() + certificates_every;
   });
 }
 

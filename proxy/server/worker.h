@@ -32,6 +32,7 @@ struct WorkerOptions {
   SocketBuffers socket_buffers;
   TlsContext::Ptr tls;  // for clients' connections; null: none
   PlainText plain_text = PlainText::allowed;
+  Credentials::Ptr credentials = nullptr;  // whose certificates are watched; null: none
   std::shared_ptr<OlderProcess> older;     // that this one replaces; null: none
   // Of all workers that are made from copies of these options; the first must be the last to end.
   std::shared_ptr<shard::SharedShards> shared_shards = std::make_shared<shard::SharedShards>();
@@ -101,6 +102,7 @@ class Worker {
   Task<void> housekeeping();
   void notice_clients(TimePoint now);
   void tick_memory(TimePoint now);
+  void tick_certificates(TimePoint now);
   Task<void> shut_down(TimePoint cut, std::vector<Worker*> before);
   Task<void> cut_sessions();
   Task<void> end_on_shards(TimePoint told_by);
@@ -121,6 +123,8 @@ class Worker {
   std::atomic<std::int64_t> relayed_count_{0};
   std::thread thread_;
   TimePoint next_pressure_release_{};
+  Credentials::Ptr credentials_;
+  TimePoint next_certificate_look_;
   exec::CursorKeeper cursor_keeper_;
   exec::UserFeed user_feed_;  // the first worker's
   bool stopping_ = false;

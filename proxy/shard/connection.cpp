@@ -90,8 +90,7 @@ void Connection::fail(Error why) {
 
 Error Connection::failure() const {
   if (cause_) return *cause_;
-  if (send_timed_out_)
-    return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
+  if (send_timed_out_) return time_limit_exceeded();
   return Error(ErrorCode::host_unreachable, "the connection broke while a command was sent");
 }
 
@@ -108,9 +107,7 @@ Error Connection::broken_by(Error why) {
 }
 
 Error Connection::wait_failed(bool timed_out) {
-  if (timed_out) {
-    return broken_by(Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit"));
-  }
+  if (timed_out) return broken_by(time_limit_exceeded());
   return broken_by(Error(ErrorCode::host_unreachable, "the connection was closed"));
 }
 

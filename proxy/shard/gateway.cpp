@@ -397,9 +397,7 @@ Task<Result<Lease>> GatewayImpl::lease(RemoteShard& shard, const CallOptions& op
                                        TimePoint patience_end) {
   auto leasing = shard.lease(options, std::min(options.deadline, patience_end));
   auto leased = co_await leasing;
-  if (leased.has_error() && Clock::now() >= options.deadline) {
-    co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
-  }
+  if (leased.has_error() && Clock::now() >= options.deadline) co_return time_limit_exceeded();
   co_return std::move(leased);
 }
 

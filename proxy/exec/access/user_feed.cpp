@@ -205,6 +205,8 @@ BsonDoc resolving_command(std::span<const Names::value_type> names) {
   return std::move(out).finish();
 }
 
+constexpr int tries_max = 5;
+
 // False: other users were fed that were read later, and nothing has changed.
 Task<Result<bool>> read_users_once(Context& context, std::string* generation) {
   const std::uint64_t number = context.shared.users.begin_read();
@@ -289,11 +291,12 @@ Task<Result<void>> read_stored_users(Context& context) {
 }
 
 Task<Result<void>> read_cluster_users(Context& context, std::string* generation) {
-  for (;;) {
+  for (int tries = 0; tries < tries_max; ++tries) {
     const Result<bool> read = co_await read_users_once(context, generation);
     if (read.has_error()) co_return read.error();
     if (*read) co_return Result<void>();
   }
+  co_return Result<void>();  // many change now: the next tick reads again
 }
 
 Task<Result<void>> read_cluster_user(Context& context, std::string name, std::string db) {

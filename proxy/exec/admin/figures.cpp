@@ -429,6 +429,13 @@ void append_certificate(BsonWriter& out, const Status& status) {
   out.append_date("SSLServerCertificateExpirationDate", tls->certificate()->not_after_s * 1000);
 }
 
+void write_certificate(MetricsText& out, const Status& status) {
+  if (status.facts.certificate_ends_s == 0) return;
+  out.family("spillway_certificate_expiry_timestamp_seconds", MetricType::gauge,
+             "When the certificate for clients ends.");
+  out.value({}, status.facts.certificate_ends_s);
+}
+
 // A static table has no config servers to name.
 void append_config_servers(BsonWriter& out, const Status& status) {
   const Context& worker = *status.worker;
@@ -712,7 +719,7 @@ constexpr Figure<Status> status_figures[] = {
     {"opcounters.getmore", GET(in.all.op_getmore), "spillway_operations_total{type=getmore}"},
     {"opcounters.command", GET(in.all.op_command), "spillway_operations_total{type=command}"},
 
-    {"security", Part{append_certificate}},
+    {"security", Part{append_certificate, write_certificate}},
     {"security.authentication.mechanisms", rows_of<mechanism_table>},
     {"security.tlsHandshakes.successful", GET(in.all.tls_handshakes), "spillway_tls_handshakes_total",
      "TLS handshakes with clients that succeeded."},
@@ -722,10 +729,12 @@ constexpr Figure<Status> status_figures[] = {
      "spillway_commands_denied_total{reason=unauthenticated}", "Commands refused for want of a login or of a right."},
     {"security.refusedCommands.unauthorized", GET(in.all.unauthorized_commands),
      "spillway_commands_denied_total{reason=unauthorized}"},
-    {"security.failedLogins.refused", GET(in.shared.failed_logins->refused())},
+    {"security.failedLogins.refused", GET(in.shared.failed_logins->refused()), "spillway_logins_refused_total",
+     "Logins refused without a look at the password, after failures in a row."},
     {"security.failedLogins.tracked", GET(in.shared.failed_logins->tracked())},
     {"security.auditLog.written", GET(in.shared.audit ? Value(in.shared.audit->written()) : Value())},
-    {"security.auditLog.lost", GET(in.shared.audit ? Value(in.shared.audit->lost()) : Value())},
+    {"security.auditLog.lost", GET(in.shared.audit ? Value(in.shared.audit->lost()) : Value()),
+     "spillway_audit_lines_lost_total", "Lines that the audit log lacks."},
 
     {"sharding", Part{append_config_servers}},
     {"sharding.maxChunkSizeInBytes", GET(as_long(128 * limits::mib))},

@@ -76,6 +76,7 @@ WorkerFacts look_at_worker(const Context& context) {
   facts.databases = context.router->databases();
   facts.collections = context.router->collections();
   facts.shards = context.gateway.states();
+  if (context.tls && context.tls->certificate()) facts.certificate_ends_s = context.tls->certificate()->not_after_s;
   if (context.worker == 0 && context.shared.cluster) facts.table_reads = context.shared.cluster->cache().counts();
   return facts;
 }
@@ -101,6 +102,7 @@ StatusFacts make_status_facts(const Services& shared, const std::vector<WorkerFa
     facts.databases = std::max(facts.databases, worker.databases);
     facts.collections = std::max(facts.collections, worker.collections);
     if (worker.table_reads.reads > 0) facts.table_reads = worker.table_reads;
+    facts.certificate_ends_s = worker.certificate_ends_s;
     if (facts.shards.size() < worker.shards.size()) facts.shards.resize(worker.shards.size());
     for (std::size_t i = 0; i < worker.shards.size(); ++i) {
       facts.shards[i].name = worker.shards[i].name;

@@ -26,6 +26,7 @@ struct WorkerFacts {
   std::size_t databases = 0, collections = 0;  // of its routing table
   std::vector<shard::ShardState> shards;
   cluster::CatalogCache::Counts table_reads;  // of a cluster's first worker
+  std::int64_t certificate_ends_s = 0;        // for clients; 0: none
 };
 WorkerFacts look_at_worker(const Context& context);
 
@@ -59,6 +60,7 @@ struct StatusFacts {
   cluster::CatalogCache::Counts table_reads;  // in a cluster
   ProcessUsage process;
   std::int64_t connections_available = 0;
+  std::int64_t certificate_ends_s = 0;
 };
 // Any thread, while the workers' contexts live: `shared` must have its workers.
 StatusFacts make_status_facts(const Services& shared, const std::vector<WorkerFacts>& workers);

@@ -3,6 +3,7 @@
 #include <absl/strings/string_view.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -108,6 +109,7 @@ struct ClusterRouter::Asked {
   std::optional<Result<Value>> answer;
   std::uint64_t after = 0;  // of a read that begins after this one
   TimePoint at = Clock::now();
+  bool forgotten = false;  // its answer may be too old for requests from now on
 };
 
 template <class Value>
@@ -139,7 +141,7 @@ Task<Result<Value>> ClusterRouter::answer_of(std::shared_ptr<Asked<Value>> asked
   }
   if (asked->answer) co_return *asked->answer;
   if (const Error* why = shard::requested_of(wait.interrupt)) co_return *why;
-  if (given_up == wait.deadline) co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
+  if (given_up == wait.deadline) co_return time_limit_exceeded();
   co_return Error(ErrorCode::network_interface_exceeded_time_limit,
                   "the config servers did not tell the routing table in time");
 }
@@ -150,8 +152,8 @@ Task<Result<Value>> ClusterRouter::ask_about(Questions<Value>& questions, std::s
                                              std::function<Task<Result<Value>>(ClusterTable&)> ask, RouteWait wait) {
   std::shared_ptr<Asked<Value>> asked;
   if (const auto found = questions.find(name); found != questions.end()) asked = found->second.lock();
-  const bool serves = asked && !asked->answer && asked->after >= after && asked->at + joined_after < Clock::now();
-  if (!serves) {
+  const bool goes_on = asked && !asked->answer && !asked->forgotten && asked->after >= after;
+  if (!goes_on || asked->at + joined_after >= Clock::now()) {
     if (questions.size() >= questions_max) {
       absl::erase_if(questions, [](const auto& each) { return each.second.expired(); });
     }
@@ -161,9 +163,10 @@ Task<Result<Value>> ClusterRouter::ask_about(Questions<Value>& questions, std::s
     }
     asked = ask_first_worker<Value>(std::move(ask));
     asked->after = after;
-    questions[std::move(name)] = asked;
+    if (!goes_on) questions[std::move(name)] = asked;  // else the older one will serve sooner
   }
-  co_return co_await answer_of<Value>(std::move(asked), wait);
+  auto answering = answer_of<Value>(std::move(asked), wait);
+  co_return co_await answering;
 }
 
 ClusterRouter::Learning::Learning(ClusterRouter& of, RouteName learned) : router(of), name(learned) {
@@ -180,7 +183,7 @@ Task<Result<void>> ClusterRouter::learn_database(std::string name, RouteWait wai
   std::function<Task<Result<Value>>(ClusterTable&)> ask = [name, after, wait](ClusterTable& table) {
     return table.database(name, after, wait.make_database);
   };
-  const Learning learning(*this, {name, {}});
+  Learning learning(*this, {name, {}});
   // No database has a name with a dot.
   auto asking = ask_about(databases_asked_, name + (wait.make_database ? "." : ""), after, std::move(ask), wait);
   auto known = co_await asking;
@@ -203,7 +206,7 @@ Task<Result<void>> ClusterRouter::learn_collection(std::string ns, RouteWait wai
     return table.collection(ns, after);
   };
   const catalog::Namespace names = catalog::split_namespace(ns);
-  const Learning learning(*this, {names.db, names.collection});
+  Learning learning(*this, {names.db, names.collection});
   auto asking = ask_about(collections_asked_, ns, after, std::move(ask), wait);
   auto known = co_await asking;
   if (known.has_error()) co_return std::move(known.error());
@@ -279,8 +282,11 @@ void ClusterRouter::forget(std::string_view db, std::string_view collection) {
     const bool of_it = db.empty() || each->name.db == db;
     each->forgotten |= of_it && (collection.empty() || each->name.collection == collection);
   }
-  databases_asked_.clear();
-  collections_asked_.clear();
+  const auto forget_question = [](const auto& each) {
+    if (const auto asked = each.second.lock()) asked->forgotten = true;
+  };
+  std::for_each(databases_asked_.begin(), databases_asked_.end(), forget_question);
+  std::for_each(collections_asked_.begin(), collections_asked_.end(), forget_question);
   if (!collection.empty()) return note_stale({db, collection});
   for (auto& [name, known] : databases_) known.stale |= db.empty() || name == db;
   for (auto& [ns, known] : collections_) known.stale |= db.empty() || catalog::split_namespace(ns).db == db;

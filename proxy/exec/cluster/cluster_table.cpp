@@ -25,6 +25,7 @@ constexpr auto look_every = std::chrono::seconds(30);
 constexpr auto first_look_after = std::chrono::seconds(2);  // when shards have answered
 constexpr auto ping_every = std::chrono::seconds(10);
 constexpr auto keys_every = std::chrono::seconds(1);  // at most
+constexpr auto drop_pause = std::chrono::seconds(10);  // between two times that tables make room for one
 constexpr auto shards_every = std::chrono::milliseconds(100);  // likewise, for change streams
 constexpr std::uint32_t keys_left_secs = 60;          // the last key expires then: the next one is looked for
 
@@ -218,7 +219,9 @@ Task<Result<cluster::KnownDatabase>> ClusterTable::database(std::string name, st
 Task<Result<cluster::KnownCollection>> ClusterTable::collection(std::string ns, std::uint64_t after) {
   const std::uint64_t forgotten = forgotten_;
   auto known = co_await cache_.collection(ns, after);
-  if (known.has_error() && known.error().is(ErrorCode::ingress_request_rate_limit_exceeded)) {
+  const bool refused = known.has_error() && known.error().is(ErrorCode::ingress_request_rate_limit_exceeded);
+  if (refused && Clock::now() >= next_drop_) {
+    next_drop_ = Clock::now() + drop_pause;
     cache_.drop_tables();
     std::function<bool(const Context&)> drop = [](const Context& worker) {
       static_cast<ClusterRouter*>(worker.router)->drop_tables();

@@ -92,7 +92,7 @@ class ClusterTable final : public cluster::ShardDirectory {
   std::uint64_t shards_known_at_ = 0, shard_looks_begun_ = 0, shard_looks_ended_ = 0;
   std::optional<Error> shards_unknown_;  // of the last look that failed
   std::vector<Event*> shards_waiters_;
-  TimePoint next_look_{}, next_ping_{}, next_keys_{}, next_look_at_shards_{};
+  TimePoint next_look_{}, next_ping_{}, next_keys_{}, next_look_at_shards_{}, next_drop_{};
   bool looking_ = false, pinging_ = false, reading_keys_ = false, looking_at_shards_ = false;
   std::vector<Event*> key_waiters_;
   std::uint64_t forgotten_ = 0;  // how often something was forgotten

@@ -106,9 +106,7 @@ Task<Result<void>> run_groups(Context& context, Client& client, const Request& r
   for (const BulkGroup& group : bulk_groups(command)) {
     if (wrote) {
       if (const Error* why = client.interrupt.requested()) co_return *why;
-      if (Clock::now() >= request.deadline) {
-        co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
-      }
+      if (Clock::now() >= request.deadline) co_return time_limit_exceeded();
     }
     GroupMessage message;
     co_await fill(slice, command, group, !wrote, request, message);

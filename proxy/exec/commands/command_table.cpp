@@ -276,17 +276,6 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
       co_return *std::move(response);
     }
   }
-  Reservation copy;  // for the shard, without what it must not see
-  if (request.strips_fields) {
-    auto room = co_await TakeCopyRoom(context, request);
-    if (room.has_error()) {
-      client.running = nullptr;
-      response = failed(context, client, *spec, request, Clock::now() - request.arrived, room.error());
-      if (tells_time) tell_times(context, client, request, *response);
-      co_return *std::move(response);
-    }
-    copy = *std::move(room);
-  }
   const std::optional<Routes> routes = routes_of(context, *spec, request);
   if (routes) request.routes = &*routes;
   auto handling =

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-
 namespace spillway::exec {
 
 Error wrong_type(std::string_view field, ValueView value, std::string_view expected) {

@@ -234,7 +234,7 @@ Task<Result<void>> pause_operation(Context& context, Client& client, TimePoint u
     co_await waiter;
   }
   if (const Error* why = client.interrupt.requested()) co_return *why;
-  if (deadline < until) co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
+  if (deadline < until) co_return time_limit_exceeded();
   co_return Result<void>();
 }
 

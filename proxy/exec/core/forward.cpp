@@ -2,7 +2,10 @@
 
 #include <algorithm>
 
+#include "allocator/small_blocks.h"
+#include "proxy/base/memory_wait.h"
 #include "proxy/exec/core/metrics.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/shard/connection.h"
 #include "proxy/wire/cursor_reply.h"
 
@@ -90,6 +93,16 @@ shard::Command forward_command(const Request& request, BsonDoc& scratch) {
     command.sections[command.section_count++] = {start, head + sequence.documents.size()};
   }
   return command;
+}
+
+Result<Reservation> room_for_copy(const Context& context, const Request& request, bool copies) {
+  const std::size_t bytes = request.body.size();
+  if (!copies || bytes <= small_blocks::block_bytes_max) return Reservation();
+  MemoryBudget& budget = context.shared.memory.writes;
+  if (auto room = reserve_now(budget, bytes)) return *std::move(room);
+  Error refused = memory_refused(budget, bytes, "a copy of the command");
+  refused.labels.emplace_back("NoWritesPerformed");
+  return refused;
 }
 
 std::int32_t failure_code(DocView reply) noexcept {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "allocator/budget.h"
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/request.h"
 #include "proxy/exec/core/response.h"
@@ -51,6 +52,12 @@ class SteppedRequest {
 
 // One shard's reply as the client's: stripped fields cut out, in place. ok: 0 replies too.
 Response passthrough(shard::Reply reply);
+// Pays for a copy of a long request, if there is one, as forward_command() may make it; does not wait. Errors:
+// memory_refused(), of a command that was not executed.
+Result<Reservation> room_for_copy(const Context& context, const Request& request, bool copies);
+inline Result<Reservation> room_for_copy(const Context& context, const Request& request) {
+  return room_for_copy(context, request, request.strips_fields);
+}
 // The code of an ok: 0 reply; 0: it has none.
 std::int32_t failure_code(DocView reply) noexcept;
 // The same for a reply that is known to be ok.

@@ -45,9 +45,7 @@ Task<Result<shard::Reply>> start_when_known(Context* context, ShardCommand comma
     if (const Error* why = shard::requested_of(options.interrupt)) co_return *why;
     if (context->shared.life.stopping) co_return Error(ErrorCode::host_unreachable, "the router is shutting down");
     if (Clock::now() >= given_up) {
-      if (given_up == options.deadline) {
-        co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
-      }
+      if (given_up == options.deadline) co_return time_limit_exceeded();
       co_return Error(ErrorCode::failed_to_satisfy_read_preference,
                       fmt::format("shard {}: none of its hosts has answered yet",
                                   context->gateway.states()[command.shard].name));
@@ -146,6 +144,8 @@ Task<ShardOutcomes> call_shards(Context& context, catalog::ShardSet shards, Rout
 
 Task<Result<Response>> forward_to_shard(Context& context, const Request& request, catalog::ShardIndex shard,
                                         RoutedBy by, shard::CallOptions options) {
+  const auto room = room_for_copy(context, request);
+  if (room.has_error()) co_return room.error();
   BsonDoc scratch;
   auto call = call_shard(context, {shard, by, forward_command(request, scratch)}, options);
   ShardOutcome outcome = co_await call;

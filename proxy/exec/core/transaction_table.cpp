@@ -54,7 +54,7 @@ void TransactionTable::Stripe::drop_done(TimePoint now, std::optional<std::uint6
     if ((!user || each.user == *user) && has_ended(each)) ends.push_back(each.last_used);
   }
   if (ends.empty()) {
-    drop([now](const Transaction& each) { return each.last_used + aborted_by_shards <= now; });
+    if (user) drop([now](const Transaction& each) { return each.last_used + aborted_by_shards <= now; });
     return;
   }
   const auto middle = ends.begin() + static_cast<std::ptrdiff_t>(ends.size() / 2);
@@ -108,6 +108,7 @@ std::optional<Error> TransactionTable::begin(Stripe& stripe, const Key& key,
   if (!known && !has_room(stripe, user)) {
     const bool full = stripe.entries.size() >= stripe_entries_max_;
     stripe.drop_done(now, full ? std::nullopt : std::optional(user));
+    if (full && !has_room(stripe, user)) stripe.drop_done(now, user);
     if (!has_room(stripe, user)) {
       return Error(too_many_sessions, user == 0 ? "there are too many sessions with transactions"
                                                 : "this client has too many sessions with transactions");

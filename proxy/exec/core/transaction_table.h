@@ -141,8 +141,8 @@ class TransactionTable {
     absl::flat_hash_map<std::uint64_t, std::size_t> held ABSL_GUARDED_BY(mutex);  // entries by user; none is 0
 
     Entries::iterator erase(Entries::iterator at) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-    // Makes room: drops expired entries, else the older half of those that have ended or are open on no shard, else
-    // those that shards have aborted by themselves. Of one user, or of all.
+    // Makes room: drops expired entries, else the older half of those that have ended or are open on no shard, of one
+    // user or of all; else those of one user that shards have aborted by themselves.
     void drop_done(TimePoint now, std::optional<std::uint64_t> user) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
     std::vector<OpenTransaction> end(Entries::iterator first, Entries::iterator last)
         ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);

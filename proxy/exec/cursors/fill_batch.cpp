@@ -197,9 +197,7 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
   for (;;) {
     if (slice.is_over(std::exchange(fill.step_bytes, 0))) {
       co_await slice.next();
-      if (Clock::now() >= limits.deadline) {
-        co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
-      }
+      if (Clock::now() >= limits.deadline) co_return time_limit_exceeded();
     }
     if (const Error* why = shard::requested_of(limits.interrupt)) co_return *why;
     auto step = fill.step();

@@ -29,9 +29,7 @@ TimePoint end_of(const Patience& patience) noexcept {
 Error refusal(const Patience& patience, const MemoryBudget& budget, std::size_t bytes,
               std::string_view what) {
   if (const Error* why = shard::requested_of(patience.interrupt)) return *why;
-  if (Clock::now() >= patience.deadline) {
-    return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
-  }
+  if (Clock::now() >= patience.deadline) return time_limit_exceeded();
   return memory_refused(budget, bytes, what);
 }
 

@@ -270,6 +270,8 @@ Task<Result<Response>> aggregate_on_one(Context& context, Client& client, const 
   seed.first_batch_documents = aggregate.first.documents_max();
   // Its getMores wait for events, up to their maxTimeMS.
   seed.change_stream = seed.tailable = seed.await_data = opens_change_stream(request.body);
+  const auto room = room_for_copy(context, request);
+  if (room.has_error()) co_return room.error();
   BsonDoc scratch;
   auto opening = open_on_one_shard(context, seed, {shard, by, forward_command(request, scratch)}, true);
   co_return co_await opening;
@@ -290,8 +292,11 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
   }
   if (context.in_cluster() && aggregate.collection.empty() && first_stage_name(aggregate.pipeline) == "$documents") {
     // Any shard has them; stages that follow name collections of the database.
-    const catalog::ShardIndex primary = request.routes->primary_shard(request.db);
-    co_return co_await aggregate_on_one(context, client, request, aggregate, primary, RoutedBy::nothing());
+    const catalog::ShardSet primary{request.routes->primary_shard(request.db)};
+    const auto checked = co_await check_transaction(context, request, primary);
+    if (checked.has_error()) co_return checked.error();
+    const RoutedBy by = RoutedBy::database(request.routes->database(request.db));
+    co_return co_await aggregate_on_one(context, client, request, aggregate, primary.front(), by);
   }
   if (is_for_only_shard(request, aggregate)) {
     const catalog::ShardSet only = request.routes->all_shards();

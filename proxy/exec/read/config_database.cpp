@@ -43,7 +43,7 @@ Task<Result<void>> run_over(Context& context, const Request& request, std::strin
   TimeSlice slice(context.pump);
   const auto goes_on = [&]() -> Result<void> {
     if (const Error* why = shard::requested_of(request.interrupt)) return *why;
-    if (Clock::now() >= request.deadline) return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
+    if (Clock::now() >= request.deadline) return time_limit_exceeded();
     return {};
   };
   for (std::size_t first = 0;; first += documents_per_turn) {

@@ -114,9 +114,7 @@ Task<Result<Response>> merge_distinct(Context& context, const Request& request, 
     if (!slice.is_over(DistinctMerge::values_per_step * DistinctMerge::bytes_of_value)) continue;
     co_await slice.next();
     if (const Error* why = shard::requested_of(request.interrupt)) co_return *why;
-    if (Clock::now() >= request.deadline) {
-      co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
-    }
+    if (Clock::now() >= request.deadline) co_return time_limit_exceeded();
   }
 }
 

@@ -1,5 +1,6 @@
 // find: one shard passes through, several are merged.
 #include "allocator/pressure.h"
+#include "allocator/small_blocks.h"
 #include "cursor/field_table.h"
 #include "proxy/catalog/filter_bounds.h"
 #include "proxy/exec/access/command_rules.h"
@@ -152,9 +153,9 @@ Result<BsonDoc> scatter_command(const Request& request, const FindArguments& fin
     out.append("limit", *limit);
   }
   // As of a mongos, documents that were merged have none.
-  if (const ValueView shows = request.body["showRecordId"]; shows.exists() && find.sort.empty()) {
-    out.append("showRecordId", shows);
-  }
+  const ValueView shows = request.body["showRecordId"];
+  const bool merges = !find.sort.empty() && find.sort.first().name != "$natural";
+  if (shows.exists() && !(merges && pipeline::is_switch(shows))) out.append("showRecordId", shows);
   out.append("batchSize", batch_size);
   return std::move(out).finish();
 }
@@ -376,6 +377,8 @@ Task<Result<Response>> find_in_steps(Context& context, Client& client, const Req
   }
   count_targets(context.shared.metrics.find, targets);
   if (targets.shards.size() > 1) co_return co_await find_on_many(context, client, request, find, targets);
+  const auto room = room_for_copy(context, request, true);
+  if (room.has_error()) co_return room.error();
   auto answered = co_await find_on_one(context, client, request, find, targets);
   if (!find.allow_partial || !answered.has_error() || !is_unreachable(answered.error())) co_return answered;
   co_return BatchBuilder(context.shared.memory.replies)
@@ -393,7 +396,8 @@ Task<Result<Response>> run_find(Context& context, Client& client, const Request&
   }
   auto targets = read_targets(request, request.db, find->collection, find->filter, find->collation);
   if (targets.has_error()) return refused(targets.error());
-  if (request.txn_number || targets->shards.size() > 1 || find->allow_partial) {
+  const bool is_long = request.body.size() > small_blocks::block_bytes_max;
+  if (request.txn_number || targets->shards.size() > 1 || find->allow_partial || is_long) {
     return find_in_steps(context, client, request, *find, *std::move(targets));
   }
   count_targets(context.shared.metrics.find, *targets);

@@ -265,7 +265,7 @@ Task<Result<Response>> aggregate_on_shards(Context& context, Client& client, con
       context, seed, {merger, RoutedBy::merging(plan.merger.database), shard::Command::of_body(body)}, true);
   auto answer = co_await merging;
   if (answer.has_error() && !seed.writes && Clock::now() >= request.deadline) {  // nothing is unknown then
-    co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
+    co_return time_limit_exceeded();
   }
   if (!answer.has_error() && !answer->failed) {
     for (RemoteCursor& remote : opened->remotes) remote.id = 0;

@@ -65,8 +65,7 @@ Task<Result<void>> read_whole(Context& context, const Request& request, catalog:
     if (!got.would_block()) co_return lost();
     ReadyWait readable(connection.transport(), Transport::Direction::read, request.deadline);
     const bool ready = co_await readable;
-    if (readable.timed_out())
-      co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
+    if (readable.timed_out()) co_return time_limit_exceeded();
     if (!ready) co_return lost();
   }
   reply.bytes = std::move(*whole);

@@ -235,7 +235,9 @@ Task<bool> send_all_unsent(Relay& relay) {
   while (!relay.unsent.empty()) {
     const Taken taken = co_await wait_for_client(relay);
     if (taken == Taken::gone) co_return false;
-    if (!window.is_too_slow(Clock::now(), relay.unsent.sent_bytes()) || !others_wait_for_memory(shared)) continue;
+    const bool holds_memory = relay.unsent.memory_bytes() > limits::stream_piece_bytes;  // not in the spill file
+    const bool slow = window.is_too_slow(Clock::now(), relay.unsent.sent_bytes());
+    if (!slow || !holds_memory || !others_wait_for_memory(shared)) continue;
     shared.metrics.stalled_clients_closed.add();
     log::info("a client is closed: it takes its reply from {} too slowly while others wait for memory",
               relay.stream.reply.host.text());

@@ -35,7 +35,10 @@ Task<void> drain(Relay& relay, SplicePipe& pipe, Reservation& room) {
       room.release();
       kept = allocate_now(budget, bytes);
     }
-    if (!kept) continue;
+    if (!kept) {
+      if (auto again = budget.try_reserve(SplicePipe::bytes_max)) room = *std::move(again);
+      continue;
+    }
     if (!pipe.take({kept->data(), bytes})) co_return client_went(relay);
     relay.unsent.hold(*std::move(kept), 0, bytes);
     relay.has_stalled = true;

@@ -17,6 +17,7 @@ namespace spillway::exec {
 class Unsent {
  public:
   bool empty() const noexcept { return bytes_ == 0 && tickets_ == 0; }
+  std::size_t memory_bytes() const noexcept { return bytes_; }
   // By send(), so far.
   std::size_t sent_bytes() const noexcept { return sent_bytes_; }
   // Are the next bytes in memory?

@@ -45,6 +45,8 @@ Task<Result<Response>> forward_write(Context& context, const Request& request,
     auto checked = co_await check_transaction(context, request, targets);
     if (checked.has_error()) co_return checked.error();
   }
+  const auto room = room_for_copy(context, request);
+  if (room.has_error()) co_return room.error();
   BsonDoc scratch;
   const ShardCommand command(shard, by, forward_command(request, scratch));
   co_return co_await call_for_write(context, request, command);
@@ -243,9 +245,7 @@ Task<std::optional<Error>> target_again(WriteRun& run, const Client& client, Pro
   // Longer ones than a read's, as there are fewer tries.
   const Duration pause =
       progress.fruitless < 2 ? Duration::zero() : pause_before_try(1 + 2 * progress.fruitless);
-  if (Clock::now() + pause >= run.request->deadline) {
-    co_return fail_rest(run, Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit"));
-  }
+  if (Clock::now() + pause >= run.request->deadline) co_return fail_rest(run, time_limit_exceeded());
   if (pause > Duration::zero()) co_await run.context.loop.sleep_for(pause);
   if (const Error* why = client.interrupt.requested()) co_return *why;
   if (std::exchange(run.collection_missing, false)) {
@@ -474,6 +474,8 @@ Task<Result<Response>> run_batch(Context& context, const Client& client, const R
   const auto only = run.batch.only_shard();
   if (slice.is_over(look_bytes)) co_await slice.next();
   if (only && !run.batch.adds_ids() && fits_a_message(request)) {
+    const auto room = room_for_copy(context, request);
+    if (room.has_error()) co_return room.error();
     BsonDoc scratch;
     const shard::Command whole = forward_command(request, scratch);
     auto call = call_shard(context, {*only, run.by(), whole}, write_options(context, request));
@@ -495,6 +497,8 @@ Task<Result<ShardOutcome>> forward_in_cluster(Context& context, const Request& r
   const catalog::ShardSet targets{shard};
   auto checked = co_await check_transaction(context, request, targets);
   if (checked.has_error()) co_return checked.error();
+  const auto room = room_for_copy(context, request);
+  if (room.has_error()) co_return room.error();
   BsonDoc scratch;
   auto call = call_shard(context, {shard, by, forward_command(request, scratch)}, write_options(context, request));
   co_return co_await call;

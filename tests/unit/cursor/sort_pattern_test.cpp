@@ -53,7 +53,6 @@ TEST_CASE("sort documents are parsed", "[sort]") {
   CHECK(sort.parts()[3].descending);
   CHECK_FALSE(sort.has_meta());
   CHECK(pattern("{}").empty());
-  CHECK(pattern(R"({"$natural":-1})").natural());
   CHECK(pattern(R"({"$natural":1})").empty());
   const SortPattern meta = pattern(R"({"score":{"$meta":"textScore"},"a":1})");
   CHECK(meta.has_meta());

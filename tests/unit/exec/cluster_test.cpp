@@ -848,6 +848,7 @@ TEST_CASE("tables that no command uses make room for one that has no memory") {
   REQUIRE(one > 0);
   budget.set_limit(one + one / 2);
   CHECK(find("b"));
+  test::advance_time(std::chrono::seconds(11));  // tables make room every ten seconds at most
   CHECK(budget.usage().used_bytes <= one + one / 2);
   cluster.forget_sent();
   CHECK(find("a"));
@@ -864,6 +865,38 @@ TEST_CASE("a shard of config.shards that cannot be used leaves the others usable
   const std::size_t states = cluster.worker().gateway.states().size();
   CHECK(cluster.worker().run(cluster.table().read_shards()).has_error());
   CHECK(cluster.worker().gateway.states().size() == states);
+}
+
+TEST_CASE("documents of the pipeline itself are the primary shard's, with the database's version") {
+  FakeCluster cluster;
+  cluster.shard_answer_ = [](std::uint16_t, DocView) { return doc("{'cursor': {'firstBatch': [{'x': 1}], 'id': "
+                                                                  "{'$numberLong': '0'}, 'ns': 'app.$cmd.aggregate'}, "
+                                                                  "'ok': 1}"); };
+  const BsonDoc reply = cluster.run("{'aggregate': 1, 'pipeline': [{'$documents': [{'x': 1}]}, {'$lookup': {'from': "
+                                    "'c', 'pipeline': [], 'as': 'y'}}], 'cursor': {}, '$db': 'app'}");
+  CHECK(reply.view()["ok"].truthy());
+  REQUIRE(cluster.sent_to(1, "aggregate").size() == 1);
+  CHECK(cluster.sent_to(2, "aggregate").empty());
+  CHECK(cluster.sent_to(1, "aggregate").front().view()["databaseVersion"].exists());
+}
+
+TEST_CASE("the copy of a long command for its shard is paid for") {
+  FakeCluster cluster;
+  const std::string long_query = fmt::format("{{'x': '{}'}}", std::string(100'000, 'x'));
+  const auto run = [&](std::string_view command) {
+    return cluster.run(fmt::format("{{{}, 'apiVersion': '1', '$db': 'app'}}", command)).view()["code"].to_int64();
+  };
+  const std::string find = fmt::format("'find': 'c', 'filter': {}", long_query);
+  const std::string remove = fmt::format("'delete': 'c', 'deletes': [{{'q': {}, 'limit': 0}}]", long_query);
+  CHECK_FALSE(run(find));
+  CHECK_FALSE(run(remove));
+  MemoryBudget& writes = cluster.worker().shared.memory.writes;
+  CHECK(writes.usage().used_bytes == 0);
+  writes.set_limit(50'000);
+  cluster.forget_sent();
+  CHECK(run(find) == 146);
+  CHECK(run(remove) == 146);
+  CHECK(cluster.worker().gateway.sent.empty());
 }
 
 TEST_CASE("a reply that no client takes is an error") {
