@@ -291,6 +291,22 @@ TEST_CASE("killOp, maxTimeMS and leaving end a command that waits for the table"
   CHECK(sim.read_all() == numbers(0, sim.total()));
 }
 
+TEST_CASE("while config servers hang, those who ask again and again add no questions", "[cluster]") {
+  ClusterWorld sim;
+  know_all(sim);
+  sim.cluster.config_server(0).delay = minutes(5);
+  const TaskGroup& questions = sim.world->worker(0).context().background;
+  const std::size_t before = questions.running();
+  for (int i = 0; i < 20; ++i) {
+    CHECK(code_of(sim.ask(R"({"find": "unknown", "maxTimeMS": 200, "$db": "rec"})")) == 50);
+  }
+  CHECK(questions.running() - before <= 5);  // those of the first second
+  sim.cluster.config_server(0).delay = {};
+  sim.world->run_for(minutes(10));
+  CHECK(questions.running() == 0);
+  CHECK(is_ok(sim.ask(R"({"find": "unknown", "$db": "rec"})")));
+}
+
 TEST_CASE("a shard's new primary learns its versions, and each write is executed once", "[cluster]") {
   const std::int32_t wire = GENERATE(wire_4_2, wire_4_4, wire_5_0, wire_6_0, wire_7_0, wire_8_0);
   CAPTURE(wire);

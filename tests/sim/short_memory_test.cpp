@@ -81,7 +81,7 @@ TEST_CASE("a request without room waits, then is refused, and the connection liv
   require_quiet(world);
 }
 
-TEST_CASE("a request that cannot be refused yet is refused a second after others were") {
+TEST_CASE("a request that cannot be refused yet is refused half a second after others were") {
   SimWorld world(small_world());
   auto client = world.client();
   REQUIRE(is_ok(call(world, *client, R"({"ping": 1, "$db": "admin"})")));

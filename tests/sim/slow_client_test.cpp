@@ -374,6 +374,31 @@ TEST_CASE("where memory has no room for it, the rest of a reply to a stalled cli
   require_quiet(world);
 }
 
+TEST_CASE("a slow client whose rest is in the spill file goes on while others wait for memory") {
+  FakeDisk disk;
+  SimWorldOptions options = slow_world();
+  options.memory_limit_bytes = 16 * limits::mib;
+  options.spill_file = [&disk] { return std::make_unique<FakeFile>(disk); };
+  SimWorld world(std::move(options));
+  store_random(world);
+  Stalled stalled = stalled_client(world, find_all);
+  REQUIRE(world.run_until([&] { return leased(world) == 0; }, seconds(10)));
+  stalled.client->pace_bytes = 2'000;
+  stalled.client->pace_pause = seconds(9);
+  stalled.client->holds = false;
+  auto other = world.client();
+  Reservation rest = take_all_but(world, 100'000);
+  const auto waiting = start(world, *other, json(R"({"find": "docs", "filter": {}, "sort": {"_id": 1}, "$db": "app"})"));
+  world.run_for(seconds(25));
+  CHECK(world.shared().metrics.stalled_clients_closed.value() == 0);
+  rest.release();
+  stalled.client->reset();
+  world.run_for(seconds(1));
+  other->close();
+  world.run_for(minutes(1));
+  require_quiet(world);
+}
+
 TEST_CASE("a file that takes no more leaves a stalled client its shard's connection") {
   FakeDisk disk;
   disk.room = limits::mib;
