@@ -23,9 +23,7 @@ class Kept {
  public:
   Result<void> keep(const Value& value, Meter& meter) {
     const std::uint64_t bytes = value.view().bytes.size() + kept_overhead_bytes;
-    if (auto charged = meter.charge(bytes); !charged) {
-      return charged;
-    }
+    if (auto charged = meter.charge(bytes); !charged) return charged;
     meter.credit(bytes_);
     bytes_ = bytes;
     // A copy: a shared owner could be much larger than the kept part.
@@ -45,9 +43,7 @@ class Kept {
 class Sum final : public Accumulator {
  public:
   Result<void> add(const Value& input, const Value&, Meter&) override {
-    if (input.is_number()) {
-      sum_.add(input.view());
-    }
+    if (input.is_number()) sum_.add(input.view());
     return {};
   }
   Result<Value> result(Meter&) override { return sum_.total(); }
@@ -76,9 +72,7 @@ class Average final : public Accumulator {
       return {};
     }
     std::int64_t count = 1;
-    if (partial_) {
-      count = second.is_number() ? whole_int64(second.view()).value_or(0) : 0;
-    }
+    if (partial_) count = second.is_number() ? whole_int64(second.view()).value_or(0) : 0;
     if (count > 0) {
       sum_.add(input.view());
       count_ += count;
@@ -143,9 +137,7 @@ class KeptArray {
     const std::uint64_t wanted = array_.size_bytes() + header_bytes + value.bytes.size();
     if (wanted > room_bytes_) {
       const std::uint64_t room = std::max(wanted, 2 * room_bytes_);
-      if (auto charged = meter.charge(room - room_bytes_); !charged) {
-        return charged;
-      }
+      if (auto charged = meter.charge(room - room_bytes_); !charged) return charged;
       room_bytes_ = room;
     }
     array_.add(value);
@@ -167,16 +159,10 @@ Error not_partial_array(const Value& input) {
 // Calls `add` with the input, or with each element of a shard's partial array.
 template <class Add>
 Result<void> add_each(const Value& input, bool partial, Add add) {
-  if (!partial) {
-    return input.missing() ? Result<void>() : add(input.view());
-  }
-  if (!input.is_array()) {
-    return not_partial_array(input);
-  }
+  if (!partial) return input.missing() ? Result<void>() : add(input.view());
+  if (!input.is_array()) return not_partial_array(input);
   for (const Element& element : input.as_document()) {
-    if (auto added = add(element); !added) {
-      return added;
-    }
+    if (auto added = add(element); !added) return added;
   }
   return {};
 }
@@ -209,9 +195,7 @@ class AddToSet final : public Accumulator {
     if (keys_.contains(key)) {
       return {};
     }
-    if (auto charged = meter.charge(entry_bytes(key)); !charged) {
-      return charged;
-    }
+    if (auto charged = meter.charge(entry_bytes(key)); !charged) return charged;
     keys_.insert(std::move(key));
     return array_.add(value, meter);
   }
@@ -239,20 +223,14 @@ class MergeObjects final : public Accumulator {
     }
     FieldMerger merger(meter);
     if (merged_.seen()) {
-      if (auto added = merger.add(merged_.value().as_document()); !added) {
-        return added;
-      }
+      if (auto added = merger.add(merged_.value().as_document()); !added) return added;
     }
-    if (auto added = merger.add(input.as_document()); !added) {
-      return added;
-    }
+    if (auto added = merger.add(input.as_document()); !added) return added;
     Value merged;
     {
       const MeterScope scope(meter);
       auto built = merger.build();
-      if (!built) {
-        return built.error();
-      }
+      if (!built) return built.error();
       merged = std::move(*built);
     }
     return merged_.keep(merged, meter);
@@ -281,9 +259,7 @@ constexpr std::pair<std::string_view, AccumulatorKind> accumulator_names[] = {
 
 std::optional<AccumulatorKind> find_accumulator(std::string_view name) noexcept {
   for (const auto& [known, kind] : accumulator_names) {
-    if (known == name) {
-      return kind;
-    }
+    if (known == name) return kind;
   }
   return std::nullopt;
 }

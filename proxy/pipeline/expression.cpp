@@ -14,13 +14,9 @@ constexpr std::uint64_t node_bytes = 128;
 
 // The memory for parsing this value, without the values inside it.
 std::uint64_t cost_of(ValueView spec) noexcept {
-  if (spec.is_document() || spec.is_array()) {
-    return node_bytes;
-  }
+  if (spec.is_document() || spec.is_array()) return node_bytes;
   std::uint64_t bytes = node_bytes + spec.bytes.size();
-  if (spec.is_string() && spec.as_string().starts_with('$')) {
-    bytes += path_bytes(spec.as_string());
-  }
+  if (spec.is_string() && spec.as_string().starts_with('$')) bytes += path_bytes(spec.as_string());
   return bytes;
 }
 
@@ -39,14 +35,10 @@ class Path final : public Expression {
  public:
   Path(int slot, std::vector<std::string> parts) : slot_(slot), parts_(std::move(parts)) {}
   Result<Value> evaluate(EvalContext& context) const override {
-    if (!context.meter.spend(1)) {
-      return too_many_steps_error();
-    }
+    if (!context.meter.spend(1)) return too_many_steps_error();
     const std::string* begin = parts_.data();
     const std::string* end = begin + parts_.size();
-    if (slot_ >= 0) {
-      return follow_path(context.slots[static_cast<std::size_t>(slot_)], begin, end, context.meter);
-    }
+    if (slot_ >= 0) return follow_path(context.slots[static_cast<std::size_t>(slot_)], begin, end, context.meter);
     return follow_path(Value::borrowed({BsonType::document, context.root.bytes()}), begin, end,
                        context.meter);
   }
@@ -62,9 +54,7 @@ class ConstantPath final : public Expression {
   ConstantPath(Value from, std::vector<std::string> parts)
       : from_(std::move(from)), parts_(std::move(parts)) {}
   Result<Value> evaluate(EvalContext& context) const override {
-    if (!context.meter.spend(1)) {
-      return too_many_steps_error();
-    }
+    if (!context.meter.spend(1)) return too_many_steps_error();
     return follow_path(from_, parts_.data(), parts_.data() + parts_.size(), context.meter);
   }
 
@@ -77,15 +67,11 @@ class ArrayExpression final : public Expression {
  public:
   explicit ArrayExpression(std::vector<ExpressionPtr> items) : items_(std::move(items)) {}
   Result<Value> evaluate(EvalContext& context) const override {
-    if (!context.meter.spend(1 + items_.size())) {
-      return too_many_steps_error();
-    }
+    if (!context.meter.spend(1 + items_.size())) return too_many_steps_error();
     ArrayBuilder array;
     for (const ExpressionPtr& item : items_) {
       auto value = item->evaluate(context);
-      if (!value) {
-        return value;
-      }
+      if (!value) return value;
       array.add(*value);
     }
     return std::move(array).finish(context.meter);
@@ -100,15 +86,11 @@ class ObjectExpression final : public Expression {
   using Fields = std::vector<std::pair<std::string, ExpressionPtr>>;
   explicit ObjectExpression(Fields fields) : fields_(std::move(fields)) {}
   Result<Value> evaluate(EvalContext& context) const override {
-    if (!context.meter.spend(1 + fields_.size())) {
-      return too_many_steps_error();
-    }
+    if (!context.meter.spend(1 + fields_.size())) return too_many_steps_error();
     DocumentBuilder doc;
     for (const auto& [name, expression] : fields_) {
       auto value = expression->evaluate(context);
-      if (!value) {
-        return value;
-      }
+      if (!value) return value;
       doc.add(name, *value);
     }
     return std::move(doc).finish(context.meter);
@@ -129,9 +111,7 @@ class Operator final : public Expression {
     std::uint64_t steps = 1 + operands_.size();
     for (const ExpressionPtr& operand : operands_) {
       auto value = operand->evaluate(context);
-      if (!value) {
-        return value;
-      }
+      if (!value) return value;
       any_null = any_null || value->nullish();
       if ((spec_.traits & own_steps) == 0) {
         const std::uint64_t bytes = value->view().bytes.size();
@@ -139,9 +119,7 @@ class Operator final : public Expression {
       }
       values.push_back(std::move(*value));
     }
-    if (!context.meter.spend(steps)) {
-      return too_many_steps_error();
-    }
+    if (!context.meter.spend(steps)) return too_many_steps_error();
     const bool is_null = any_null && (spec_.traits & null_of_null) != 0;
     return is_null ? Value::null() : spec_.evaluate(values, context);
   }
@@ -157,29 +135,19 @@ Result<ExpressionPtr> parse_variable(std::string_view text, const ParseScope& sc
   std::vector<std::string> parts;
   if (dot != std::string_view::npos) {
     auto split = split_field_path(text.substr(dot + 1));
-    if (!split) {
-      return split.error();
-    }
+    if (!split) return split.error();
     parts = std::move(*split);
   }
-  if (name == "ROOT" || name == "CURRENT") {
-    return std::make_unique<Path>(-1, std::move(parts));
-  }
-  if (name == "REMOVE") {
-    return make_constant(Value());
-  }
+  if (name == "ROOT" || name == "CURRENT") return std::make_unique<Path>(-1, std::move(parts));
+  if (name == "REMOVE") return make_constant(Value());
   if (const auto* variable = scope.find(name)) {
-    if (variable->slot >= 0) {
-      return std::make_unique<Path>(variable->slot, std::move(parts));
-    }
+    if (variable->slot >= 0) return std::make_unique<Path>(variable->slot, std::move(parts));
     return parts.empty() ? make_constant(variable->constant)
                          : std::make_unique<ConstantPath>(variable->constant, std::move(parts));
   }
   for (const std::string_view system :
        {"NOW", "CLUSTER_TIME", "DESCEND", "PRUNE", "KEEP", "USER_ROLES", "SEARCH_META"}) {
-    if (name == system) {
-      return unsupported_error("the variable", join("$$", name));
-    }
+    if (name == system) return unsupported_error("the variable", join("$$", name));
   }
   return Error(17276, join("Use of undefined variable: ", name));
 }
@@ -195,20 +163,14 @@ Error operand_count_error(const OperatorSpec& spec, std::size_t count) {
 }
 
 Result<ExpressionPtr> parse_operator(const Element& element, const ParseScope& scope) {
-  if (SpecialParser* const special = find_special(element.name)) {
-    return special(element, scope);
-  }
+  if (SpecialParser* const special = find_special(element.name)) return special(element, scope);
   const OperatorSpec* spec = find_operator(element.name);
-  if (spec == nullptr) {
-    return no_expression(element.name);
-  }
+  if (spec == nullptr) return no_expression(element.name);
   if ((spec->traits & partly) != 0 && scope.refuses_partial()) {
     return unsupported_error("every value of the expression operator", element.name);
   }
   auto operands = parse_operands(element, scope);
-  if (!operands) {
-    return operands.error();
-  }
+  if (!operands) return operands.error();
   const auto count = static_cast<int>(operands->size());
   if (count < spec->operands_min || (spec->operands_max >= 0 && count > spec->operands_max)) {
     return operand_count_error(*spec, operands->size());
@@ -232,36 +194,24 @@ Result<ExpressionPtr> parse_object(DocView doc, const ParseScope& scope) {
                                element.name));
     }
     auto value = parse_expression(element, scope);
-    if (!value) {
-      return value;
-    }
-    if (auto charged = scope.charge(sizeof(fields[0]) + element.name.size()); !charged) {
-      return charged.error();
-    }
+    if (!value) return value;
+    if (auto charged = scope.charge(sizeof(fields[0]) + element.name.size()); !charged) return charged.error();
     const Value* constant = (*value)->constant();
     all_constant = all_constant && constant != nullptr && !constant->missing();
     fields.emplace_back(element.name, std::move(*value));
   }
-  if (!all_constant) {
-    return std::make_unique<ObjectExpression>(std::move(fields));
-  }
+  if (!all_constant) return std::make_unique<ObjectExpression>(std::move(fields));
   BsonWriter writer;
-  for (const auto& [name, expression] : fields) {
-    writer.append(name, expression->constant()->view());
-  }
+  for (const auto& [name, expression] : fields) writer.append(name, expression->constant()->view());
   fields.clear();
-  if (auto charged = scope.replace_charge(before, writer.size()); !charged) {
-    return charged.error();
-  }
+  if (auto charged = scope.replace_charge(before, writer.size()); !charged) return charged.error();
   return make_constant(Value::document(std::move(writer).finish()));
 }
 
 Result<ExpressionPtr> parse_array(DocView array, const ParseScope& scope) {
   const std::uint64_t before = scope.charged_bytes();
   auto parsed = parse_operands({BsonType::array, array.bytes()}, scope);
-  if (!parsed) {
-    return parsed.error();
-  }
+  if (!parsed) return parsed.error();
   std::vector<ExpressionPtr>& items = *parsed;
   if (!std::all_of(items.begin(), items.end(), [](const auto& item) { return item->constant() != nullptr; })) {
     return std::make_unique<ArrayExpression>(std::move(items));
@@ -274,9 +224,7 @@ Result<ExpressionPtr> parse_array(DocView array, const ParseScope& scope) {
     value.missing() ? writer.append_null(name) : writer.append(name, value.view());
   }
   items.clear();
-  if (auto charged = scope.replace_charge(before, writer.size()); !charged) {
-    return charged.error();
-  }
+  if (auto charged = scope.replace_charge(before, writer.size()); !charged) return charged.error();
   return make_constant(Value::array(std::move(writer).finish()));
 }
 
@@ -285,9 +233,7 @@ Result<ExpressionPtr> parse_array(DocView array, const ParseScope& scope) {
 const ParseScope::Variable* ParseScope::find(std::string_view name) const noexcept {
   for (const ParseScope* scope = this; scope != nullptr; scope = scope->outer_) {
     const auto found = scope->variables_.find(name);
-    if (found != scope->variables_.end()) {
-      return &found->second;
-    }
+    if (found != scope->variables_.end()) return &found->second;
   }
   return nullptr;
 }
@@ -319,9 +265,7 @@ std::uint64_t ParseScope::charged_bytes() const noexcept {
 }
 
 Result<void> ParseScope::replace_charge(std::uint64_t before, std::uint64_t bytes) const {
-  if (meter_ != nullptr) {
-    meter_->credit(meter_->used_bytes() - before);
-  }
+  if (meter_ != nullptr) meter_->credit(meter_->used_bytes() - before);
   return charge(bytes);
 }
 
@@ -338,9 +282,7 @@ Result<std::vector<ExpressionPtr>> parse_operands(ValueView argument, const Pars
   std::vector<ExpressionPtr> operands;
   const auto add = [&](ValueView value) -> Result<void> {
     auto parsed = parse_expression(value, scope);
-    if (!parsed) {
-      return parsed.error();
-    }
+    if (!parsed) return parsed.error();
     operands.push_back(std::move(*parsed));
     return {};
   };
@@ -349,25 +291,19 @@ Result<std::vector<ExpressionPtr>> parse_operands(ValueView argument, const Pars
     return added ? Result<std::vector<ExpressionPtr>>(std::move(operands)) : added.error();
   }
   for (const Element& element : argument.as_document()) {
-    if (auto added = add(element); !added) {
-      return added.error();
-    }
+    if (auto added = add(element); !added) return added.error();
   }
   return operands;
 }
 
 Result<ExpressionPtr> parse_field_path(std::string_view dotted) {
   auto parts = split_field_path(dotted);
-  if (!parts) {
-    return parts.error();
-  }
+  if (!parts) return parts.error();
   return std::make_unique<Path>(-1, std::move(*parts));
 }
 
 Result<ExpressionPtr> parse_expression(ValueView spec, const ParseScope& scope) {
-  if (auto charged = scope.charge(cost_of(spec)); !charged) {
-    return charged.error();
-  }
+  if (auto charged = scope.charge(cost_of(spec)); !charged) return charged.error();
   if (spec.is_document()) {
     const DocView doc = spec.as_document();
     const Element first = doc.first();
@@ -381,20 +317,12 @@ Result<ExpressionPtr> parse_expression(ValueView spec, const ParseScope& scope) 
     }
     return parse_object(doc, scope);
   }
-  if (spec.is_array()) {
-    return parse_array(spec.as_document(), scope);
-  }
+  if (spec.is_array()) return parse_array(spec.as_document(), scope);
   if (spec.is_string()) {
     const std::string_view text = spec.as_string();
-    if (text == "$") {
-      return Error(16872, "'$' by itself is not a valid FieldPath");
-    }
-    if (text.starts_with("$$")) {
-      return parse_variable(text.substr(2), scope);
-    }
-    if (text.starts_with('$')) {
-      return parse_field_path(text.substr(1));
-    }
+    if (text == "$") return Error(16872, "'$' by itself is not a valid FieldPath");
+    if (text.starts_with("$$")) return parse_variable(text.substr(2), scope);
+    if (text.starts_with('$')) return parse_field_path(text.substr(1));
   }
   return make_constant(Value::borrowed(spec));
 }

@@ -10,9 +10,7 @@ namespace {
 
 void set_slot(EvalContext& context, int slot, Value value) {
   const auto index = static_cast<std::size_t>(slot);
-  if (context.slots.size() <= index) {
-    context.slots.resize(index + 1);
-  }
+  if (context.slots.size() <= index) context.slots.resize(index + 1);
   context.slots[index] = std::move(value);
 }
 
@@ -22,14 +20,10 @@ class Let final : public Expression {
   Let(Bindings bindings, ExpressionPtr body)
       : bindings_(std::move(bindings)), body_(std::move(body)) {}
   Result<Value> evaluate(EvalContext& context) const override {
-    if (!context.meter.spend(1 + bindings_.size())) {
-      return too_many_steps_error();
-    }
+    if (!context.meter.spend(1 + bindings_.size())) return too_many_steps_error();
     for (const auto& [slot, expression] : bindings_) {
       auto value = expression->evaluate(context);
-      if (!value) {
-        return value;
-      }
+      if (!value) return value;
       set_slot(context, slot, std::move(*value));
     }
     return body_->evaluate(context);
@@ -41,9 +35,7 @@ class Let final : public Expression {
 };
 
 Result<void> check_variable_name(std::string_view name) {
-  if (name.empty()) {
-    return Error(ErrorCode::failed_to_parse, "empty variable names are not allowed");
-  }
+  if (name.empty()) return Error(ErrorCode::failed_to_parse, "empty variable names are not allowed");
   const auto first = static_cast<unsigned char>(name.front());
   if (!(first >= 'a' && first <= 'z') && first < 0x80 && name != "CURRENT") {
     return Error(ErrorCode::failed_to_parse,
@@ -51,9 +43,7 @@ Result<void> check_variable_name(std::string_view name) {
                       "' starts with an invalid character for a user variable "
                       "name"));
   }
-  if (name == "CURRENT") {
-    return unsupported_error("rebinding the variable", "$$CURRENT");
-  }
+  if (name == "CURRENT") return unsupported_error("rebinding the variable", "$$CURRENT");
   return {};
 }
 
@@ -69,15 +59,9 @@ class Loop final : public Expression {
         slot_(slot) {}
   Result<Value> evaluate(EvalContext& context) const override {
     auto input = input_->evaluate(context);
-    if (!input) {
-      return input;
-    }
-    if (input->nullish()) {
-      return Value::null();
-    }
-    if (!input->is_array()) {
-      return input_error(*input);
-    }
+    if (!input) return input;
+    if (input->nullish()) return Value::null();
+    if (!input->is_array()) return input_error(*input);
     return kind_ == Kind::reduce ? reduce(*input, context) : gather(*input, context);
   }
 
@@ -96,40 +80,28 @@ class Loop final : public Expression {
   Result<Value> gather(const Value& input, EvalContext& context) const {
     ArrayBuilder out;
     for (const Element& element : input.as_document()) {
-      if (!context.meter.spend(1)) {
-        return too_many_steps_error();
-      }
+      if (!context.meter.spend(1)) return too_many_steps_error();
       set_slot(context, slot_, input.part(element));
       auto value = body_->evaluate(context);
-      if (!value) {
-        return value;
-      }
+      if (!value) return value;
       if (kind_ == Kind::map) {
         out.add(*value);
       } else if (value->truthy()) {
         out.add(element);
       }
-      if (out.overflowed()) {
-        break;
-      }
+      if (out.overflowed()) break;
     }
     return std::move(out).finish(context.meter);
   }
   Result<Value> reduce(const Value& input, EvalContext& context) const {
     auto total = initial_->evaluate(context);
-    if (!total) {
-      return total;
-    }
+    if (!total) return total;
     for (const Element& element : input.as_document()) {
-      if (!context.meter.spend(1)) {
-        return too_many_steps_error();
-      }
+      if (!context.meter.spend(1)) return too_many_steps_error();
       set_slot(context, slot_, input.part(element));    // $$this
       set_slot(context, slot_ + 1, std::move(*total));  // $$value
       total = body_->evaluate(context);
-      if (!total) {
-        return total;
-      }
+      if (!total) return total;
     }
     return total;
   }
@@ -158,34 +130,20 @@ Result<ExpressionPtr> parse_loop(ValueView argument, const ParseScope& scope,
   for (const Element& element : doc) {
     const bool known = element.name == "input" || element.name == names.body ||
                        element.name == (is_reduce ? "initialValue" : "as");
-    if (!known && element.name == "limit") {
-      return unsupported_error("the parameter", join("limit of ", names.op));
-    }
-    if (!known) {
-      return Error(names.unknown, join("Unrecognized parameter to ", names.op, ": ", element.name));
-    }
+    if (!known && element.name == "limit") return unsupported_error("the parameter", join("limit of ", names.op));
+    if (!known) return Error(names.unknown, join("Unrecognized parameter to ", names.op, ": ", element.name));
   }
   const auto missing = [&](int code, std::string_view field) {
     return Error(code, join("Missing '", field, "' parameter to ", names.op));
   };
-  if (!doc["input"].exists()) {
-    return missing(names.no_input, "input");
-  }
-  if (is_reduce && !doc["initialValue"].exists()) {
-    return missing(40078, "initialValue");
-  }
-  if (!doc[names.body].exists()) {
-    return missing(names.no_body, names.body);
-  }
+  if (!doc["input"].exists()) return missing(names.no_input, "input");
+  if (is_reduce && !doc["initialValue"].exists()) return missing(40078, "initialValue");
+  if (!doc[names.body].exists()) return missing(names.no_body, names.body);
   std::string_view variable = "this";
   if (const ValueView as = doc["as"]; as.exists()) {
-    if (!as.is_string()) {
-      return Error(ErrorCode::type_mismatch, "the parameter 'as' must be a string");
-    }
+    if (!as.is_string()) return Error(ErrorCode::type_mismatch, "the parameter 'as' must be a string");
     variable = as.as_string();
-    if (auto checked = check_variable_name(variable); !checked) {
-      return checked.error();
-    }
+    if (auto checked = check_variable_name(variable); !checked) return checked.error();
   }
   ParseScope inner = scope.inside();
   const int slot = inner.bind(variable);
@@ -193,19 +151,13 @@ Result<ExpressionPtr> parse_loop(ValueView argument, const ParseScope& scope,
   if (is_reduce) {
     inner.bind("value");
     auto parsed = parse_expression(doc["initialValue"], scope);
-    if (!parsed) {
-      return parsed;
-    }
+    if (!parsed) return parsed;
     initial = std::move(*parsed);
   }
   auto input = parse_expression(doc["input"], scope);
-  if (!input) {
-    return input;
-  }
+  if (!input) return input;
   auto body = parse_expression(doc[names.body], inner);
-  if (!body) {
-    return body;
-  }
+  if (!body) return body;
   return std::make_unique<Loop>(names.kind, std::move(*input), std::move(*body), std::move(initial),
                                 slot);
 }
@@ -213,9 +165,7 @@ Result<ExpressionPtr> parse_loop(ValueView argument, const ParseScope& scope,
 }  // namespace
 
 Result<ExpressionPtr> parse_let(ValueView argument, const ParseScope& scope) {
-  if (!argument.is_document()) {
-    return Error(16874, "$let only supports an object as its argument");
-  }
+  if (!argument.is_document()) return Error(16874, "$let only supports an object as its argument");
   const DocView doc = argument.as_document();
   for (const Element& element : doc) {
     if (element.name != "vars" && element.name != "in") {
@@ -223,33 +173,21 @@ Result<ExpressionPtr> parse_let(ValueView argument, const ParseScope& scope) {
     }
   }
   const ValueView vars = doc["vars"];
-  if (!vars.exists()) {
-    return Error(16876, "Missing 'vars' parameter to $let");
-  }
-  if (!doc["in"].exists()) {
-    return Error(16877, "Missing 'in' parameter to $let");
-  }
-  if (!vars.is_document()) {
-    return Error(10065, "invalid parameter: expected an object (vars)");
-  }
+  if (!vars.exists()) return Error(16876, "Missing 'vars' parameter to $let");
+  if (!doc["in"].exists()) return Error(16877, "Missing 'in' parameter to $let");
+  if (!vars.is_document()) return Error(10065, "invalid parameter: expected an object (vars)");
   ParseScope inner = scope.inside();
   Let::Bindings bindings;
   for (const Element& element : vars.as_document()) {
-    if (auto checked = check_variable_name(element.name); !checked) {
-      return checked.error();
-    }
+    if (auto checked = check_variable_name(element.name); !checked) return checked.error();
     // Bindings do not see one another, but must not use the slots of earlier ones.
     const ParseScope beside = scope.inside(inner.slots());
     auto value = parse_expression(element, beside);
-    if (!value) {
-      return value;
-    }
+    if (!value) return value;
     bindings.emplace_back(inner.bind(element.name), std::move(*value));
   }
   auto body = parse_expression(doc["in"], inner);
-  if (!body) {
-    return body;
-  }
+  if (!body) return body;
   return std::make_unique<Let>(std::move(bindings), std::move(*body));
 }
 

@@ -17,16 +17,10 @@ class Logic final : public Expression {
   Logic(bool stop_at, OperandList list) : stop_at_(stop_at), list_(std::move(list)) {}
   Result<Value> evaluate(EvalContext& context) const override {
     for (const ExpressionPtr& operand : list_) {
-      if (!context.meter.spend(1)) {
-        return too_many_steps_error();
-      }
+      if (!context.meter.spend(1)) return too_many_steps_error();
       auto value = operand->evaluate(context);
-      if (!value) {
-        return value;
-      }
-      if (value->truthy() == stop_at_) {
-        return Value::of(stop_at_);
-      }
+      if (!value) return value;
+      if (value->truthy() == stop_at_) return Value::of(stop_at_);
     }
     return Value::of(!stop_at_);
   }
@@ -39,16 +33,12 @@ class Logic final : public Expression {
 template <bool stop_at>
 Result<ExpressionPtr> parse_logic(ValueView argument, const ParseScope& scope) {
   auto list = parse_operands(argument, scope);
-  if (!list) {
-    return list.error();
-  }
+  if (!list) return list.error();
   return std::make_unique<Logic>(stop_at, std::move(*list));
 }
 
 Result<ExpressionPtr> parse_literal(ValueView argument, const ParseScope& scope) {
-  if (auto charged = scope.charge(argument.bytes.size()); !charged) {
-    return charged.error();
-  }
+  if (auto charged = scope.charge(argument.bytes.size()); !charged) return charged.error();
   return make_constant(Value::borrowed(argument));
 }
 
@@ -60,16 +50,10 @@ class Branches final : public Expression {
       : branches_(std::move(branches)), otherwise_(std::move(otherwise)) {}
   Result<Value> evaluate(EvalContext& context) const override {
     for (const auto& [condition, value] : branches_) {
-      if (!context.meter.spend(1)) {
-        return too_many_steps_error();
-      }
+      if (!context.meter.spend(1)) return too_many_steps_error();
       auto holds = condition->evaluate(context);
-      if (!holds) {
-        return holds;
-      }
-      if (holds->truthy()) {
-        return value->evaluate(context);
-      }
+      if (!holds) return holds;
+      if (holds->truthy()) return value->evaluate(context);
     }
     if (otherwise_ == nullptr) {
       return Error(40066,
@@ -91,16 +75,10 @@ Result<void> parse_fields(DocView doc, const ParseScope& scope, std::string_view
                           std::array<ExpressionPtr, n>& out) {
   for (const Element& element : doc) {
     std::size_t i = 0;
-    while (i < n && names[i] != element.name) {
-      ++i;
-    }
-    if (i == n) {
-      return Error(unknown_code, join("Unrecognized parameter to ", op, ": ", element.name));
-    }
+    while (i < n && names[i] != element.name) ++i;
+    if (i == n) return Error(unknown_code, join("Unrecognized parameter to ", op, ": ", element.name));
     auto parsed = parse_expression(element, scope);
-    if (!parsed) {
-      return parsed.error();
-    }
+    if (!parsed) return parsed.error();
     out[i] = std::move(*parsed);
   }
   return {};
@@ -122,16 +100,12 @@ Result<ExpressionPtr> parse_cond(ValueView argument, const ParseScope& scope) {
     }
   } else {
     auto list = parse_operands(argument, scope);
-    if (!list) {
-      return list.error();
-    }
+    if (!list) return list.error();
     if (list->size() != 3) {
       return Error(16020, join("Expression $cond takes exactly 3 arguments. ", list->size(),
                                " were passed in."));
     }
-    for (std::size_t i = 0; i < 3; ++i) {
-      parts[i] = std::move((*list)[i]);
-    }
+    for (std::size_t i = 0; i < 3; ++i) parts[i] = std::move((*list)[i]);
   }
   std::vector<Branches::Branch> branches;
   branches.emplace_back(std::move(parts[0]), std::move(parts[1]));
@@ -149,12 +123,8 @@ Result<Branches::Branch> parse_branch(ValueView spec, const ParseScope& scope) {
       !parsed) {
     return parsed.error();
   }
-  if (parts[0] == nullptr) {
-    return Error(40064, "$switch requires each branch have a 'case' expression");
-  }
-  if (parts[1] == nullptr) {
-    return Error(40065, "$switch requires each branch have a 'then' expression.");
-  }
+  if (parts[0] == nullptr) return Error(40064, "$switch requires each branch have a 'case' expression");
+  if (parts[1] == nullptr) return Error(40065, "$switch requires each branch have a 'then' expression.");
   return Branches::Branch(std::move(parts[0]), std::move(parts[1]));
 }
 
@@ -173,24 +143,18 @@ Result<ExpressionPtr> parse_switch(ValueView argument, const ParseScope& scope) 
       }
       for (const Element& item : element.as_document()) {
         auto branch = parse_branch(item, scope);
-        if (!branch) {
-          return branch.error();
-        }
+        if (!branch) return branch.error();
         branches.push_back(std::move(*branch));
       }
     } else if (element.name == "default") {
       auto parsed = parse_expression(element, scope);
-      if (!parsed) {
-        return parsed;
-      }
+      if (!parsed) return parsed;
       otherwise = std::move(*parsed);
     } else {
       return Error(40067, join("$switch found an unknown argument: ", element.name));
     }
   }
-  if (branches.empty()) {
-    return Error(40068, "$switch requires at least one branch.");
-  }
+  if (branches.empty()) return Error(40068, "$switch requires at least one branch.");
   return std::make_unique<Branches>(std::move(branches), std::move(otherwise));
 }
 
@@ -199,13 +163,9 @@ class IfNull final : public Expression {
   explicit IfNull(OperandList list) : list_(std::move(list)) {}
   Result<Value> evaluate(EvalContext& context) const override {
     for (std::size_t i = 0;; ++i) {
-      if (!context.meter.spend(1)) {
-        return too_many_steps_error();
-      }
+      if (!context.meter.spend(1)) return too_many_steps_error();
       auto value = list_[i]->evaluate(context);
-      if (!value || !value->nullish() || i + 1 == list_.size()) {
-        return value;
-      }
+      if (!value || !value->nullish() || i + 1 == list_.size()) return value;
     }
   }
 
@@ -215,12 +175,8 @@ class IfNull final : public Expression {
 
 Result<ExpressionPtr> parse_if_null(ValueView argument, const ParseScope& scope) {
   auto list = parse_operands(argument, scope);
-  if (!list) {
-    return list.error();
-  }
-  if (list->size() < 2) {
-    return Error(1257300, join("$ifNull needs at least two arguments, had: ", list->size()));
-  }
+  if (!list) return list.error();
+  if (list->size() < 2) return Error(1257300, join("$ifNull needs at least two arguments, had: ", list->size()));
   return std::make_unique<IfNull>(std::move(*list));
 }
 
@@ -234,9 +190,7 @@ constexpr std::pair<std::string_view, SpecialParser*> specials[] = {
 
 SpecialParser* find_special(std::string_view name) noexcept {
   for (const auto& [op, parser] : specials) {
-    if (op == name) {
-      return parser;
-    }
+    if (op == name) return parser;
   }
   return nullptr;
 }

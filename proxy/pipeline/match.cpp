@@ -14,41 +14,27 @@ Result<bool> children_match(const MatchNode& node,
                             absl::FunctionRef<Result<bool>(const MatchNode&)> matches) {
   for (const MatchNodePtr& child : node.children) {
     auto matched = matches(*child);
-    if (!matched) {
-      return matched;
-    }
-    if (node.kind == Kind::all_of ? !*matched : *matched) {
-      return node.kind == Kind::any_of;
-    }
+    if (!matched) return matched;
+    if (node.kind == Kind::all_of ? !*matched : *matched) return node.kind == Kind::any_of;
   }
   return node.kind != Kind::any_of;  // all_of, none_of and negated
 }
 
 // $size and $elemMatch on one value.
 Result<bool> array_matches(const MatchNode& node, ValueView value, Meter& meter) {
-  if (!value.is_array()) {
-    return false;
-  }
+  if (!value.is_array()) return false;
   const DocView array = value.as_document();
-  if (!meter.spend(1)) {
-    return too_many_steps_error();
-  }
-  if (node.kind == Kind::size) {
-    return static_cast<std::int64_t>(array.count()) == node.remainder;
-  }
+  if (!meter.spend(1)) return too_many_steps_error();
+  if (node.kind == Kind::size) return static_cast<std::int64_t>(array.count()) == node.remainder;
   for (const Element& element : array) {
-    if (!meter.spend(1)) {
-      return too_many_steps_error();
-    }
+    if (!meter.spend(1)) return too_many_steps_error();
     Result<bool> matched = false;
     if (node.kind == Kind::elem_match_value) {
       matched = element_matches(*node.children.front(), element, meter);
     } else if (element.is_document() || element.is_array()) {
       matched = node_matches(*node.children.front(), element.as_document(), meter);
     }
-    if (!matched || *matched) {
-      return matched;
-    }
+    if (!matched || *matched) return matched;
   }
   return false;
 }
@@ -68,12 +54,8 @@ Result<bool> path_matches(const MatchNode& node, DocView doc, Meter& meter) {
                                   }
                                   return *matched;
                                 }, passed);
-  if (error) {
-    return *error;
-  }
-  if (!meter.spend(1 + steps_of_elements(passed))) {
-    return too_many_steps_error();
-  }
+  if (error) return *error;
+  if (!meter.spend(1 + steps_of_elements(passed))) return too_many_steps_error();
   return found;
 }
 
@@ -109,9 +91,7 @@ Result<bool> node_matches(const MatchNode& node, DocView doc, Meter& meter) {
       const MeterScope scope(meter);
       EvalContext context{doc, meter, {}};
       auto value = node.expr->evaluate(context);
-      if (!value) {
-        return value.error();
-      }
+      if (!value) return value.error();
       return value->truthy();
     }
     default:
@@ -130,16 +110,12 @@ Filter::~Filter() = default;
 Result<Filter> Filter::parse(DocView filter, const ParseScope& scope) {
   FilterParse parse{scope, 0};
   auto root = parse_filter_document(filter, parse);
-  if (!root) {
-    return root.error();
-  }
+  if (!root) return root.error();
   return Filter(std::move(*root));
 }
 
 Result<bool> Filter::matches(DocView doc, Meter& meter) const {
-  if (root_ == nullptr) {
-    return true;
-  }
+  if (root_ == nullptr) return true;
   return node_matches(*root_, doc, meter);
 }
 

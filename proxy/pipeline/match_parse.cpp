@@ -11,15 +11,11 @@ namespace {
 using Kind = MatchNode::Kind;
 
 Result<MatchPath> split_dots(std::string_view dotted, const FilterParse& parse) {
-  if (auto charged = parse.charge(0, path_bytes(dotted)); !charged) {
-    return charged.error();
-  }
+  if (auto charged = parse.charge(0, path_bytes(dotted)); !charged) return charged.error();
   std::vector<std::string> path;
   for (std::size_t at = 0; at <= dotted.size();) {
     const std::size_t dot = std::min(dotted.find('.', at), dotted.size());
-    if (path.size() == path_parts_max) {
-      return path_too_long_error();
-    }
+    if (path.size() == path_parts_max) return path_too_long_error();
     path.emplace_back(dotted.substr(at, dot - at));
     at = dot + 1;
   }
@@ -36,21 +32,15 @@ Result<void> parse_operators(const MatchPath& path, DocView operators, FilterPar
                              MatchNode& into);
 
 bool is_operator_document(ValueView value) noexcept {
-  if (!value.is_document()) {
-    return false;
-  }
+  if (!value.is_document()) return false;
   const Element first = value.as_document().first();
   return first.exists() && first.name.starts_with('$') && first.name != "$ref" &&
          first.name != "$id" && first.name != "$db";
 }
 
 Result<MatchNodePtr> parse_elem_match(const MatchPath& path, ValueView value, FilterParse& parse) {
-  if (auto charged = parse.charge(2); !charged) {
-    return charged.error();
-  }
-  if (!value.is_document()) {
-    return bad_value("$elemMatch needs an Object");
-  }
+  if (auto charged = parse.charge(2); !charged) return charged.error();
+  if (!value.is_document()) return bad_value("$elemMatch needs an Object");
   const DocView doc = value.as_document();
   const std::string_view first = doc.first().name;
   const bool on_values = is_operator_document(value) && first != "$and" && first != "$or" &&
@@ -62,38 +52,26 @@ Result<MatchNodePtr> parse_elem_match(const MatchPath& path, ValueView value, Fi
     const bool outside = std::exchange(parse.in_element, true);
     auto child = parse_filter_document(doc, parse);
     parse.in_element = outside;
-    if (!child) {
-      return child;
-    }
+    if (!child) return child;
     node->children.push_back(std::move(*child));
     return node;
   }
   auto child = std::make_unique<MatchNode>(Kind::all_of);
-  if (auto parsed = parse_operators({}, doc, parse, *child); !parsed) {
-    return parsed.error();
-  }
+  if (auto parsed = parse_operators({}, doc, parse, *child); !parsed) return parsed.error();
   node->children.push_back(std::move(child));
   return node;
 }
 
 Result<MatchNodePtr> parse_all(const MatchPath& path, ValueView value, FilterParse& parse) {
-  if (!value.is_array()) {
-    return bad_value("$all needs an array");
-  }
-  if (value.as_document().empty()) {
-    return std::make_unique<MatchNode>(Kind::never);
-  }
+  if (!value.is_array()) return bad_value("$all needs an array");
+  if (value.as_document().empty()) return std::make_unique<MatchNode>(Kind::never);
   auto node = std::make_unique<MatchNode>(Kind::all_of);
   for (const Element& element : value.as_document()) {
     const bool nested = is_operator_document(element);
-    if (nested && element.as_document().first().name != "$elemMatch") {
-      return bad_value("no $ expressions in $all");
-    }
+    if (nested && element.as_document().first().name != "$elemMatch") return bad_value("no $ expressions in $all");
     auto child = nested ? parse_elem_match(path, element.as_document().first(), parse)
                         : parse_equality(path, element, parse);
-    if (!child) {
-      return child;
-    }
+    if (!child) return child;
     node->children.push_back(std::move(*child));
   }
   return node;
@@ -104,16 +82,10 @@ Result<MatchNodePtr> parse_not(const MatchPath& path, ValueView value, FilterPar
     auto child = parse_equality(path, value, parse);
     return child ? negate(std::move(*child)) : std::move(child);
   }
-  if (!value.is_document()) {
-    return bad_value("$not needs a regex or a document");
-  }
-  if (value.as_document().empty()) {
-    return bad_value("$not cannot be empty");
-  }
+  if (!value.is_document()) return bad_value("$not needs a regex or a document");
+  if (value.as_document().empty()) return bad_value("$not cannot be empty");
   auto child = std::make_unique<MatchNode>(Kind::all_of);
-  if (auto parsed = parse_operators(path, value.as_document(), parse, *child); !parsed) {
-    return parsed.error();
-  }
+  if (auto parsed = parse_operators(path, value.as_document(), parse, *child); !parsed) return parsed.error();
   return negate(std::move(child));
 }
 
@@ -159,37 +131,23 @@ Result<void> parse_operators(const MatchPath& path, DocView operators, FilterPar
                              MatchNode& into) {
   const RegexOperators regex{operators["$regex"], operators["$options"]};
   for (const Element& element : operators) {
-    if (element.name == "$comment" || (element.name == "$options" && regex.pattern.exists())) {
-      continue;
-    }
-    if (auto charged = parse.charge(1); !charged) {
-      return charged;
-    }
+    if (element.name == "$comment" || (element.name == "$options" && regex.pattern.exists())) continue;
+    if (auto charged = parse.charge(1); !charged) return charged;
     auto node = parse_operator(path, element, regex, parse);
-    if (!node) {
-      return node.error();
-    }
+    if (!node) return node.error();
     into.children.push_back(std::move(*node));
   }
   return {};
 }
 
 Result<MatchNodePtr> parse_list(Kind kind, const Element& element, FilterParse& parse) {
-  if (!element.is_array()) {
-    return bad_value(join(element.name, " must be an array"));
-  }
-  if (element.as_document().empty()) {
-    return bad_value("$and/$or/$nor must be a nonempty array");
-  }
+  if (!element.is_array()) return bad_value(join(element.name, " must be an array"));
+  if (element.as_document().empty()) return bad_value("$and/$or/$nor must be a nonempty array");
   auto node = std::make_unique<MatchNode>(kind);
   for (const Element& item : element.as_document()) {
-    if (!item.is_document()) {
-      return bad_value("$or/$and/$nor entries need to be full objects");
-    }
+    if (!item.is_document()) return bad_value("$or/$and/$nor entries need to be full objects");
     auto child = parse_filter_document(item.as_document(), parse);
-    if (!child) {
-      return child;
-    }
+    if (!child) return child;
     node->children.push_back(std::move(*child));
   }
   return node;
@@ -203,13 +161,9 @@ Result<MatchNodePtr> parse_top_level(const Element& element, FilterParse& parse)
   if (op == "$alwaysTrue") return std::make_unique<MatchNode>(Kind::all_of);
   if (op == "$alwaysFalse") return std::make_unique<MatchNode>(Kind::never);
   if (op == "$expr") {
-    if (parse.in_element) {
-      return bad_value("$expr can only be applied to the top-level document");
-    }
+    if (parse.in_element) return bad_value("$expr can only be applied to the top-level document");
     auto expr = parse_expression(element, parse.scope);
-    if (!expr) {
-      return expr.error();
-    }
+    if (!expr) return expr.error();
     auto node = std::make_unique<MatchNode>(Kind::expression);
     node->expr = std::move(*expr);
     return node;
@@ -220,39 +174,25 @@ Result<MatchNodePtr> parse_top_level(const Element& element, FilterParse& parse)
 }  // namespace
 
 Result<MatchNodePtr> parse_filter_document(DocView filter, FilterParse& parse) {
-  if (auto charged = parse.charge(1); !charged) {
-    return charged.error();
-  }
+  if (auto charged = parse.charge(1); !charged) return charged.error();
   auto root = std::make_unique<MatchNode>(Kind::all_of);
   for (const Element& element : filter) {
-    if (element.name == "$comment") {
-      continue;
-    }
-    if (auto charged = parse.charge(1); !charged) {
-      return charged.error();
-    }
+    if (element.name == "$comment") continue;
+    if (auto charged = parse.charge(1); !charged) return charged.error();
     if (element.name.starts_with('$')) {
       auto node = parse_top_level(element, parse);
-      if (!node) {
-        return node;
-      }
+      if (!node) return node;
       root->children.push_back(std::move(*node));
       continue;
     }
     auto path = split_dots(element.name, parse);
-    if (!path) {
-      return path.error();
-    }
+    if (!path) return path.error();
     if (is_operator_document(element)) {
-      if (auto parsed = parse_operators(*path, element.as_document(), parse, *root); !parsed) {
-        return parsed.error();
-      }
+      if (auto parsed = parse_operators(*path, element.as_document(), parse, *root); !parsed) return parsed.error();
       continue;
     }
     auto node = parse_equality(*path, element, parse);
-    if (!node) {
-      return node;
-    }
+    if (!node) return node;
     root->children.push_back(std::move(*node));
   }
   return root;

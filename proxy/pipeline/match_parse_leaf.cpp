@@ -29,26 +29,20 @@ Result<Regex> compile_regex(std::string_view pattern, std::string_view options,
     return bad_value("Regular expression cannot contain an embedded null byte");
   }
   auto regex = Regex::compile(pattern, options);
-  if (!regex) {
-    return regex;
-  }
+  if (!regex) return regex;
   parse.regex_bytes += regex->size_bytes();
   if (parse.regex_bytes > regex_bytes_max) {
     return Error(51091, join("Regular expression is too large: those of one filter exceed ",
                              regex_bytes_max, " bytes"));
   }
-  if (auto charged = parse.charge(1, regex->size_bytes()); !charged) {
-    return charged.error();
-  }
+  if (auto charged = parse.charge(1, regex->size_bytes()); !charged) return charged.error();
   return regex;
 }
 
 Result<MatchNodePtr> make_regex(const MatchPath& path, std::string_view pattern,
                                 std::string_view options, FilterParse& parse) {
   auto regex = compile_regex(pattern, options, parse);
-  if (!regex) {
-    return regex.error();
-  }
+  if (!regex) return regex.error();
   auto node = std::make_unique<MatchNode>(Kind::regex);
   node->path = path;
   node->regexes.push_back(std::move(*regex));
@@ -71,9 +65,7 @@ Result<void> add_type(MatchNode& node, ValueView value) {
     }
     return bad_value(join("Unknown type name alias: ", value.as_string()));
   }
-  if (!value.is_number()) {
-    return Error(ErrorCode::type_mismatch, "type must be represented as a number or a string");
-  }
+  if (!value.is_number()) return Error(ErrorCode::type_mismatch, "type must be represented as a number or a string");
   const auto code = whole_int64(value);
   if (!code || !((*code >= 1 && *code <= 0x13) || *code == -1 || *code == 127)) {
     return bad_value(join("Invalid numerical type code: ", to_json(value)));
@@ -88,9 +80,7 @@ Error bad_value(std::string text) { return {ErrorCode::bad_value, std::move(text
 
 Result<MatchNodePtr> make_leaf(Kind kind, const MatchPath& path, ValueView operand,
                                const FilterParse& parse) {
-  if (auto charged = parse.charge(1, operand.bytes.size()); !charged) {
-    return charged.error();
-  }
+  if (auto charged = parse.charge(1, operand.bytes.size()); !charged) return charged.error();
   auto node = std::make_unique<MatchNode>(kind);
   node->path = path;
   node->operand = Value::borrowed(operand).retained();
@@ -102,40 +92,26 @@ Result<MatchNodePtr> parse_equality(const MatchPath& path, ValueView value, Filt
     const auto [pattern, options] = regex_parts(value);
     return make_regex(path, pattern, options, parse);
   }
-  if (value.type == BsonType::undefined) {
-    return bad_value("cannot compare to undefined");
-  }
+  if (value.type == BsonType::undefined) return bad_value("cannot compare to undefined");
   return make_leaf(Kind::equal, path, value, parse);
 }
 
 Result<MatchNodePtr> parse_regex(const MatchPath& path, const RegexOperators& operators,
                                  FilterParse& parse) {
   const auto [pattern, options] = operators;
-  if (!pattern.exists()) {
-    return bad_value("$options needs a $regex");
-  }
-  if (options.exists() && !options.is_string()) {
-    return bad_value("$options has to be a string");
-  }
+  if (!pattern.exists()) return bad_value("$options needs a $regex");
+  if (options.exists() && !options.is_string()) return bad_value("$options has to be a string");
   const std::string_view given = options.exists() ? options.as_string() : std::string_view();
-  if (pattern.is_string()) {
-    return make_regex(path, pattern.as_string(), given, parse);
-  }
-  if (pattern.type != BsonType::regex) {
-    return bad_value("$regex has to be a string");
-  }
+  if (pattern.is_string()) return make_regex(path, pattern.as_string(), given, parse);
+  if (pattern.type != BsonType::regex) return bad_value("$regex has to be a string");
   const auto [text, own] = regex_parts(pattern);
-  if (!own.empty() && !given.empty()) {
-    return Error(51075, "options set in both $regex and $options");
-  }
+  if (!own.empty() && !given.empty()) return Error(51075, "options set in both $regex and $options");
   return make_regex(path, text, own.empty() ? given : own, parse);
 }
 
 Result<MatchNodePtr> parse_in(const MatchPath& path, ValueView value, std::string_view op,
                               FilterParse& parse) {
-  if (!value.is_array()) {
-    return bad_value(join(op, " needs an array"));
-  }
+  if (!value.is_array()) return bad_value(join(op, " needs an array"));
   auto node = std::make_unique<MatchNode>(Kind::in);
   node->path = path;
   for (const Element& element : value.as_document()) {
@@ -146,17 +122,13 @@ Result<MatchNodePtr> parse_in(const MatchPath& path, ValueView value, std::strin
     if (element.type == BsonType::regex) {
       const auto [pattern, options] = regex_parts(element);
       auto regex = compile_regex(pattern, options, parse);
-      if (!regex) {
-        return regex.error();
-      }
+      if (!regex) return regex.error();
       node->regexes.push_back(std::move(*regex));
       continue;
     }
     std::string key;
     append_order_key(key, element);
-    if (auto charged = parse.charge(0, 2 * sizeof(key) + key.size()); !charged) {
-      return charged.error();
-    }
+    if (auto charged = parse.charge(0, 2 * sizeof(key) + key.size()); !charged) return charged.error();
     node->keys.insert(std::move(key));
   }
   return node;
@@ -166,32 +138,22 @@ Result<MatchNodePtr> parse_type(const MatchPath& path, ValueView value) {
   auto node = std::make_unique<MatchNode>(Kind::type);
   node->path = path;
   if (!value.is_array()) {
-    if (auto added = add_type(*node, value); !added) {
-      return added.error();
-    }
+    if (auto added = add_type(*node, value); !added) return added.error();
     return node;
   }
-  if (value.as_document().empty()) {
-    return Error(ErrorCode::failed_to_parse, "$type must match at least one type");
-  }
+  if (value.as_document().empty()) return Error(ErrorCode::failed_to_parse, "$type must match at least one type");
   for (const Element& element : value.as_document()) {
-    if (auto added = add_type(*node, element); !added) {
-      return added.error();
-    }
+    if (auto added = add_type(*node, element); !added) return added.error();
   }
   return node;
 }
 
 Result<MatchNodePtr> parse_mod(const MatchPath& path, ValueView value) {
-  if (!value.is_array()) {
-    return bad_value("malformed mod, needs to be an array");
-  }
+  if (!value.is_array()) return bad_value("malformed mod, needs to be an array");
   std::int64_t numbers[2] = {0, 0};
   std::size_t count = 0;
   for (const Element& element : value.as_document()) {
-    if (count == 2) {
-      return bad_value("malformed mod, too many elements");
-    }
+    if (count == 2) return bad_value("malformed mod, too many elements");
     if (!element.is_number()) {
       return bad_value(count == 0 ? "malformed mod, divisor not a number"
                                   : "malformed mod, remainder not a number");
@@ -199,17 +161,11 @@ Result<MatchNodePtr> parse_mod(const MatchPath& path, ValueView value) {
     const auto whole = is_integer(element)
                            ? std::optional(integer_value(element))
                            : whole_int64(Value::of(std::trunc(number_as_double(element))).view());
-    if (!whole) {
-      return bad_value("malformed mod, a number does not fit");
-    }
+    if (!whole) return bad_value("malformed mod, a number does not fit");
     numbers[count++] = *whole;
   }
-  if (count < 2) {
-    return bad_value("malformed mod, not enough elements");
-  }
-  if (numbers[0] == 0) {
-    return bad_value("divisor cannot be 0");
-  }
+  if (count < 2) return bad_value("malformed mod, not enough elements");
+  if (numbers[0] == 0) return bad_value("divisor cannot be 0");
   auto node = std::make_unique<MatchNode>(Kind::mod);
   node->path = path;
   node->divisor = numbers[0];
@@ -219,12 +175,8 @@ Result<MatchNodePtr> parse_mod(const MatchPath& path, ValueView value) {
 
 Result<MatchNodePtr> parse_size(const MatchPath& path, ValueView value) {
   const auto size = value.is_number() ? whole_int64(value) : std::nullopt;
-  if (!size) {
-    return bad_value("$size must be a whole number");
-  }
-  if (*size < 0) {
-    return bad_value("$size may not be negative");
-  }
+  if (!size) return bad_value("$size must be a whole number");
+  if (*size < 0) return bad_value("$size may not be negative");
   auto node = std::make_unique<MatchNode>(Kind::size);
   node->path = path;
   node->remainder = *size;

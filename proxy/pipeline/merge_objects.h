@@ -24,9 +24,7 @@ class FieldMerger {
 
   Result<void> add(DocView doc) {
     for (const Element& element : doc) {
-      if (auto added = set(element.name, element); !added) {
-        return added;
-      }
+      if (auto added = set(element.name, element); !added) return added;
     }
     return {};
   }
@@ -35,9 +33,7 @@ class FieldMerger {
       fields_[found->second].second = value;
       return {};
     }
-    if (auto charged = meter_.charge(field_bytes); !charged) {
-      return charged;
-    }
+    if (auto charged = meter_.charge(field_bytes); !charged) return charged;
     index_.emplace(name, fields_.size());
     fields_.emplace_back(name, value);
     return {};
@@ -45,9 +41,7 @@ class FieldMerger {
   // Charges the meter with the result.
   Result<Value> build() const {
     DocumentBuilder out;
-    for (const auto& [name, value] : fields_) {
-      out.add(name, value);
-    }
+    for (const auto& [name, value] : fields_) out.add(name, value);
     return std::move(out).finish(meter_);
   }
 

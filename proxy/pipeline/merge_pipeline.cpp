@@ -22,9 +22,7 @@ MergePipeline::MergePipeline(std::vector<StagePtr> stages, MemoryBudget& budget,
       meter_(std::make_unique<Meter>(budget, "the output of the pipeline", stage_bytes_limit,
                                      held_bytes_.get())) {
   if (parsed_) *held_bytes_ = parsed_->used_bytes();
-  for (const StagePtr& stage : stages_) {
-    stage->start(budget, stage_bytes_limit, held_bytes_.get(), steps_left_.get());
-  }
+  for (const StagePtr& stage : stages_) stage->start(budget, stage_bytes_limit, held_bytes_.get(), steps_left_.get());
 }
 
 MergePipeline::~MergePipeline() = default;
@@ -37,21 +35,15 @@ Result<void> MergePipeline::push_into(std::size_t stage, DocView doc) {
     Link next(*this, stage + 1);
     return stages_[stage]->push(doc, next);
   }
-  if (auto charged = meter_->charge(doc.size() + sizeof(BsonDoc)); !charged) {
-    return charged;
-  }
+  if (auto charged = meter_->charge(doc.size() + sizeof(BsonDoc)); !charged) return charged;
   output_.emplace_back(doc);
   return {};
 }
 
 Result<void> MergePipeline::push(DocView doc) {
-  if (auto valid = doc.validate(); !valid) {
-    return valid;
-  }
+  if (auto valid = doc.validate(); !valid) return valid;
   while (emitter()) {  // full: the last document's results must leave first
-    if (auto stepped = step(); !stepped) {
-      return stepped;
-    }
+    if (auto stepped = step(); !stepped) return stepped;
   }
   *steps_left_ = steps_max;
   return push_into(0, doc);
@@ -63,26 +55,18 @@ Result<void> MergePipeline::finish() {
 }
 
 bool MergePipeline::wants_more() const noexcept {
-  if (finished_) {
-    return false;
-  }
+  if (finished_) return false;
   for (const StagePtr& stage : stages_) {
-    if (!stage->wants_more()) {
-      return false;
-    }
+    if (!stage->wants_more()) return false;
   }
   return true;
 }
 
 std::optional<std::size_t> MergePipeline::emitter() const noexcept {
   for (std::size_t i = stages_.size(); i-- > draining_;) {
-    if (stages_[i]->is_full()) {
-      return i;
-    }
+    if (stages_[i]->is_full()) return i;
     // The stages before a satisfied limit have no further output.
-    if (!stages_[i]->wants_more()) {
-      return finished_ ? std::optional(i) : std::nullopt;
-    }
+    if (!stages_[i]->wants_more()) return finished_ ? std::optional(i) : std::nullopt;
   }
   return finished_ && draining_ < stages_.size() ? std::optional(draining_) : std::nullopt;
 }
@@ -93,19 +77,13 @@ Result<void> MergePipeline::step() {
   const bool full = stages_[stage]->is_full();
   *steps_left_ = steps_max;
   auto emitted = stages_[stage]->emit(next);
-  if (!emitted) {
-    return emitted.error();
-  }
-  if (finished_ && !full) {
-    draining_ = *emitted ? stage : stage + 1;
-  }
+  if (!emitted) return emitted.error();
+  if (finished_ && !full) draining_ = *emitted ? stage : stage + 1;
   return {};
 }
 
 std::optional<BsonDoc> MergePipeline::take() {
-  if (output_.empty()) {
-    return std::nullopt;
-  }
+  if (output_.empty()) return std::nullopt;
   std::optional<BsonDoc> doc(std::move(output_.front()));
   output_.pop_front();
   meter_->credit(doc->size() + sizeof(BsonDoc));
@@ -114,9 +92,7 @@ std::optional<BsonDoc> MergePipeline::take() {
 
 Result<std::optional<BsonDoc>> MergePipeline::next() {
   while (busy()) {
-    if (auto stepped = step(); !stepped) {
-      return stepped.error();
-    }
+    if (auto stepped = step(); !stepped) return stepped.error();
   }
   return take();
 }

@@ -49,13 +49,9 @@ Result<void> Meter::charge(std::uint64_t bytes) {
 }
 
 bool Meter::reserve(std::uint64_t more) {
-  if (reservation_.budget() != nullptr) {
-    return reservation_.try_grow(more);
-  }
+  if (reservation_.budget() != nullptr) return reservation_.try_grow(more);
   auto first = budget_->try_reserve(more);
-  if (first) {
-    reservation_ = std::move(*first);
-  }
+  if (first) reservation_ = std::move(*first);
   return first.has_value();
 }
 
@@ -64,9 +60,7 @@ void Meter::credit(std::uint64_t bytes) noexcept {
   used_bytes_ -= bytes;
   if (total_ != nullptr) *total_ -= bytes;
   // A little stays reserved, so that a series of documents does not ask the budget for each.
-  if (reservation_.bytes() > used_bytes_ + 4 * step_bytes) {
-    reservation_.shrink_to(used_bytes_ + step_bytes);
-  }
+  if (reservation_.bytes() > used_bytes_ + 4 * step_bytes) reservation_.shrink_to(used_bytes_ + step_bytes);
 }
 
 }  // namespace spillway::pipeline

@@ -37,20 +37,14 @@ DecimalBytes decimal_special(std::uint64_t high) {
 }
 
 DecimalBytes double_to_decimal(double value) {
-  if (std::isnan(value)) {
-    return decimal_special(0x7c00000000000000ULL);
-  }
-  if (std::isinf(value)) {
-    return decimal_special(value < 0 ? 0xf800000000000000ULL : 0x7800000000000000ULL);
-  }
+  if (std::isnan(value)) return decimal_special(0x7c00000000000000ULL);
+  if (std::isinf(value)) return decimal_special(value < 0 ? 0xf800000000000000ULL : 0x7800000000000000ULL);
   char text[40];
   std::snprintf(text, sizeof text, "%.14e", std::fabs(value));  // d.dddddddddddddde±xx
   std::uint64_t coefficient = 0;
   const char* at = text;
   for (; *at != 'e'; ++at) {
-    if (*at != '.') {
-      coefficient = coefficient * 10 + static_cast<std::uint64_t>(*at - '0');
-    }
+    if (*at != '.') coefficient = coefficient * 10 + static_cast<std::uint64_t>(*at - '0');
   }
   const int exponent = std::atoi(at + 1) - 14;
   return encode_decimal(std::signbit(value), coefficient, coefficient == 0 ? 0 : exponent);
@@ -108,9 +102,7 @@ std::int64_t integer_value(ValueView integer) noexcept {
 }
 
 std::optional<std::int64_t> whole_int64(ValueView number) noexcept {
-  if (is_integer(number)) {
-    return integer_value(number);
-  }
+  if (is_integer(number)) return integer_value(number);
   const double value = number_as_double(number);
   if (!(value >= -9223372036854775808.0 && value < 9223372036854775808.0) ||
       std::trunc(value) != value) {
@@ -143,12 +135,8 @@ DecimalBytes to_decimal(ValueView number) {
 
 std::optional<std::int64_t> decimal_to_int64(ValueView decimal) {
   const Decimal whole = Decimal::decode(decimal);
-  if (whole.is_zero()) {
-    return 0;
-  }
-  if (whole.kind != Decimal::Kind::finite || whole.scale() > 19) {
-    return std::nullopt;
-  }
+  if (whole.is_zero()) return 0;
+  if (whole.kind != Decimal::Kind::finite || whole.scale() > 19) return std::nullopt;
   if (whole.scale() <= 0) {
     return 0;  // below one
   }
@@ -156,20 +144,14 @@ std::optional<std::int64_t> decimal_to_int64(ValueView decimal) {
   const Uint128 magnitude = whole.exponent < 0 ? whole.coefficient / power_of_ten(-whole.exponent)
                                                : whole.coefficient * power_of_ten(whole.exponent);
   const Uint128 magnitude_max = (Uint128{1} << 63) - (whole.negative ? 0 : 1);
-  if (magnitude > magnitude_max) {
-    return std::nullopt;
-  }
+  if (magnitude > magnitude_max) return std::nullopt;
   const auto bits = static_cast<std::uint64_t>(magnitude);
   return static_cast<std::int64_t>(whole.negative ? ~bits + 1 : bits);
 }
 
 Value subtract_numbers(ValueView a, ValueView b) {
-  if (any(a, b, BsonType::decimal128)) {
-    return Value::of(decimal_arithmetic('-', to_decimal(a), to_decimal(b)));
-  }
-  if (any(a, b, BsonType::double_)) {
-    return Value::of(number_as_double(a) - number_as_double(b));
-  }
+  if (any(a, b, BsonType::decimal128)) return Value::of(decimal_arithmetic('-', to_decimal(a), to_decimal(b)));
+  if (any(a, b, BsonType::double_)) return Value::of(number_as_double(a) - number_as_double(b));
   std::int64_t result = 0;
   if (__builtin_sub_overflow(integer_value(a), integer_value(b), &result)) {
     return Value::of(number_as_double(a) - number_as_double(b));
@@ -178,9 +160,7 @@ Value subtract_numbers(ValueView a, ValueView b) {
 }
 
 Value divide_numbers(ValueView a, ValueView b) {
-  if (any(a, b, BsonType::decimal128)) {
-    return Value::of(decimal_arithmetic('/', to_decimal(a), to_decimal(b)));
-  }
+  if (any(a, b, BsonType::decimal128)) return Value::of(decimal_arithmetic('/', to_decimal(a), to_decimal(b)));
   return Value::of(number_as_double(a) / number_as_double(b));
 }
 
@@ -192,9 +172,7 @@ Result<Value> mod_numbers(ValueView a, ValueView b) {
   // Of a double on the right that is an int32 in value, servers take that integer.
   const auto whole = whole_int64(b);
   const bool wide = b.type == BsonType::double_ && !(whole && *whole >= INT32_MIN && *whole <= INT32_MAX);
-  if (a.type == BsonType::double_ || wide) {
-    return Value::of(std::fmod(number_as_double(a), number_as_double(b)));
-  }
+  if (a.type == BsonType::double_ || wide) return Value::of(std::fmod(number_as_double(a), number_as_double(b)));
   const std::int64_t divisor = *whole;
   const std::int64_t result = divisor == -1 ? 0 : integer_value(a) % divisor;
   return any(a, b, BsonType::int64) ? Value::of(result) : Value::integer(result);
@@ -210,18 +188,10 @@ void NumberProduct::multiply(ValueView number) noexcept {
     return;
   }
   doubles_ *= number_as_double(number);
-  if (number.type == BsonType::double_) {
-    type_ = BsonType::double_;
-  }
-  if (type_ == BsonType::double_) {
-    return;
-  }
-  if (number.type == BsonType::int64) {
-    type_ = BsonType::int64;
-  }
-  if (__builtin_mul_overflow(integers_, integer_value(number), &integers_)) {
-    type_ = BsonType::double_;
-  }
+  if (number.type == BsonType::double_) type_ = BsonType::double_;
+  if (type_ == BsonType::double_) return;
+  if (number.type == BsonType::int64) type_ = BsonType::int64;
+  if (__builtin_mul_overflow(integers_, integer_value(number), &integers_)) type_ = BsonType::double_;
 }
 
 Value NumberProduct::total() const {
@@ -286,23 +256,15 @@ DecimalBytes NumberSum::as_decimal() const {
 }
 
 Value NumberSum::total() const {
-  if (has_decimal_) {
-    return Value::of(as_decimal());
-  }
-  if (has_double_) {
-    return Value::of(as_double());
-  }
+  if (has_decimal_) return Value::of(as_decimal());
+  if (has_double_) return Value::of(as_double());
   const auto narrow = static_cast<std::int64_t>(integers_);
-  if (narrow != integers_) {
-    return Value::of(static_cast<double>(integers_));
-  }
+  if (narrow != integers_) return Value::of(static_cast<double>(integers_));
   return has_long_ ? Value::of(narrow) : Value::integer(narrow);
 }
 
 Value NumberSum::average(std::int64_t count) const {
-  if (has_decimal_) {
-    return Value::of(decimal_arithmetic('/', as_decimal(), to_decimal(Value::of(count).view())));
-  }
+  if (has_decimal_) return Value::of(decimal_arithmetic('/', as_decimal(), to_decimal(Value::of(count).view())));
   return Value::of(as_double() / static_cast<double>(count));
 }
 
@@ -312,12 +274,8 @@ std::optional<std::int64_t> NumberSum::total_ms() const {
     return narrow == integers_ ? std::optional(narrow) : std::nullopt;
   }
   const double value = number_as_double(total().view());
-  if (!(value >= -9223372036854775808.0 && value < 9223372036854775808.0)) {
-    return std::nullopt;
-  }
-  if (has_decimal_) {
-    return static_cast<std::int64_t>(std::nearbyint(value));
-  }
+  if (!(value >= -9223372036854775808.0 && value < 9223372036854775808.0)) return std::nullopt;
+  if (has_decimal_) return static_cast<std::int64_t>(std::nearbyint(value));
   // As servers do, and so a half goes towards zero: first the sum is rounded, then what that has left.
   const std::int64_t rounded = std::llround(value);
   const std::int64_t rest = std::llround((static_cast<double>(integers_ - rounded) + high_) + low_);

@@ -10,9 +10,7 @@ const OperatorSpec* find_operator(std::string_view name) noexcept {
     for (const auto family :
          {arithmetic_operators(), comparison_operators(), string_operators(), array_operators(),
           object_operators(), type_operators(), date_operators()}) {
-      for (const OperatorSpec& spec : family) {
-        all->emplace(spec.name, &spec);
-      }
+      for (const OperatorSpec& spec : family) all->emplace(spec.name, &spec);
     }
     return all;
   }();

@@ -22,13 +22,9 @@ Result<Value> add(Operands operands, EvalContext&) {
   NumberSum sum;
   bool has_date = false;
   for (const Value& operand : operands) {
-    if (operand.nullish()) {
-      return Value::null();
-    }
+    if (operand.nullish()) return Value::null();
     if (operand.type() == BsonType::date) {
-      if (has_date) {
-        return Error(16612, "only one date allowed in an $add expression");
-      }
+      if (has_date) return Error(16612, "only one date allowed in an $add expression");
       has_date = true;
       sum.add(Value::of(operand.as_int64()).view());
     } else if (operand.is_number()) {
@@ -38,21 +34,15 @@ Result<Value> add(Operands operands, EvalContext&) {
                    join("$add only supports numeric or date types, not ", type_name(operand)));
     }
   }
-  if (!has_date) {
-    return sum.total();
-  }
+  if (!has_date) return sum.total();
   const auto ms = sum.total_ms();
-  if (!ms) {
-    return Error(ErrorCode::overflow, "date overflow in $add");
-  }
+  if (!ms) return Error(ErrorCode::overflow, "date overflow in $add");
   return Value::date(*ms);
 }
 
 // Servers round a double's half away from zero, and a decimal's to the even neighbour. (4.2 cuts a double off.)
 std::optional<std::int64_t> rounded_ms(const Value& number) {
-  if (number.is_integer()) {
-    return whole_int64(number.view());
-  }
+  if (number.is_integer()) return whole_int64(number.view());
   const double value = number_as_double(number.view());
   const bool decimal = number.type() == BsonType::decimal128;
   return whole_int64(Value::of(decimal ? std::nearbyint(value) : std::round(value)).view());
@@ -61,9 +51,7 @@ std::optional<std::int64_t> rounded_ms(const Value& number) {
 Result<Value> subtract(Operands operands, EvalContext&) {
   const Value& a = operands[0];
   const Value& b = operands[1];
-  if (a.is_number() && b.is_number()) {
-    return subtract_numbers(a.view(), b.view());
-  }
+  if (a.is_number() && b.is_number()) return subtract_numbers(a.view(), b.view());
   if (a.type() == BsonType::date && (b.type() == BsonType::date || b.is_number())) {
     const auto right = b.is_number() ? rounded_ms(b) : std::optional(b.as_int64());
     std::int64_t ms = 0;
@@ -78,9 +66,7 @@ Result<Value> subtract(Operands operands, EvalContext&) {
 Result<Value> multiply(Operands operands, EvalContext&) {
   NumberProduct product;
   for (const Value& operand : operands) {
-    if (operand.nullish()) {
-      return Value::null();
-    }
+    if (operand.nullish()) return Value::null();
     if (!operand.is_number()) {
       return Error(16555, join("$multiply only supports numeric types, not ", type_name(operand)));
     }
@@ -95,9 +81,7 @@ Result<Value> quotient(std::string_view op, int zero_code, Operands operands) {
     return Error(zero_code + 1, join(op, " only supports numeric types, not ", type_name(operands[0]), " and ",
                                      type_name(operands[1])));
   }
-  if (number_is_zero(operands[1].view())) {
-    return Error(zero_code, join("can't ", op, " by zero"));
-  }
+  if (number_is_zero(operands[1].view())) return Error(zero_code, join("can't ", op, " by zero"));
   return function(operands[0].view(), operands[1].view());
 }
 Result<Value> divide(Operands o, EvalContext&) { return quotient<divide_numbers>("$divide", 16608, o); }
@@ -109,9 +93,7 @@ Result<Value> not_numeric(std::string_view op, const Value& operand) {
 
 Result<Value> absolute(Operands operands, EvalContext&) {
   const Value& operand = operands[0];
-  if (!operand.is_number()) {
-    return not_numeric("$abs", operand);
-  }
+  if (!operand.is_number()) return not_numeric("$abs", operand);
   switch (operand.type()) {
     case BsonType::double_:
       return Value::of(std::fabs(operand.as_double()));
@@ -134,12 +116,8 @@ using DoubleFunction = double (*)(double);
 
 // Functions that keep integers as they are.
 Result<Value> rounding(std::string_view op, DoubleFunction function, const Value& operand) {
-  if (!operand.is_number()) {
-    return not_numeric(op, operand);
-  }
-  if (operand.type() == BsonType::decimal128) {
-    return decimal_unsupported(op);
-  }
+  if (!operand.is_number()) return not_numeric(op, operand);
+  if (operand.type() == BsonType::decimal128) return decimal_unsupported(op);
   return operand.is_integer() ? operand : Value::of(function(operand.as_double()));
 }
 Result<Value> ceiling(Operands operands, EvalContext&) {
@@ -153,9 +131,7 @@ Result<Value> floor(Operands operands, EvalContext&) {
 
 // A double with `place` decimals, from its exact decimal expansion.
 double double_to_place(double value, int place, bool truncate) {
-  if (!std::isfinite(value)) {
-    return value;
-  }
+  if (!std::isfinite(value)) return value;
   if (place <= 0) {
     const double scale = std::pow(10.0, -place);
     const double scaled = value / scale;
@@ -164,45 +140,31 @@ double double_to_place(double value, int place, bool truncate) {
   char text[512];
   const int digits = truncate ? 110 : place;
   const int length = std::snprintf(text, sizeof text, "%.*f", digits, value);
-  if (truncate) {
-    text[length - (digits - place)] = '\0';
-  }
+  if (truncate) text[length - (digits - place)] = '\0';
   return std::strtod(text, nullptr);
 }
 
 // An integer with its last -`place` digits rounded half to even, or cut.
 std::int64_t integer_to_place(std::int64_t value, int place, bool truncate) {
-  if (place >= 0) {
-    return value;
-  }
-  if (place <= -19) {
-    return 0;
-  }
+  if (place >= 0) return value;
+  if (place <= -19) return 0;
   std::int64_t scale = 1;
-  for (int i = 0; i > place; --i) {
-    scale *= 10;
-  }
+  for (int i = 0; i > place; --i) scale *= 10;
   const std::int64_t rest = value % scale;
   std::int64_t quotient = value / scale;
   const std::int64_t twice = std::abs(rest) - (scale - std::abs(rest));
-  if (!truncate && (twice > 0 || (twice == 0 && quotient % 2 != 0))) {
-    quotient += value < 0 ? -1 : 1;
-  }
+  if (!truncate && (twice > 0 || (twice == 0 && quotient % 2 != 0))) quotient += value < 0 ? -1 : 1;
   std::int64_t result = 0;
   return __builtin_mul_overflow(quotient, scale, &result) ? value - rest : result;
 }
 
 Result<Value> to_place(std::string_view op, bool truncate, Operands operands) {
   const Value& operand = operands[0];
-  if (!operand.is_number()) {
-    return Error(51081, join(op, " only supports numeric types, not ", type_name(operand)));
-  }
+  if (!operand.is_number()) return Error(51081, join(op, " only supports numeric types, not ", type_name(operand)));
   std::int64_t place = 0;
   if (operands.size() > 1) {
     const auto whole = operands[1].is_number() ? whole_int64(operands[1].view()) : std::nullopt;
-    if (!whole) {
-      return Error(51082, join("precision argument to ", op, " must be a integral value"));
-    }
+    if (!whole) return Error(51082, join("precision argument to ", op, " must be a integral value"));
     if (*whole < -20 || *whole > 100) {
       return Error(51083, join("cannot apply ", op, " with precision value ", *whole,
                                " value must be in [-20, 100]"));
@@ -230,12 +192,8 @@ Result<Value> truncate(Operands operands, EvalContext&) {
 Result<Value> real_function(std::string_view op, DoubleFunction function, const Value& operand,
                             int domain_code, double domain_min, bool min_included,
                             std::string_view domain_text) {
-  if (!operand.is_number()) {
-    return not_numeric(op, operand);
-  }
-  if (operand.type() == BsonType::decimal128) {
-    return decimal_unsupported(op);
-  }
+  if (!operand.is_number()) return not_numeric(op, operand);
+  if (operand.type() == BsonType::decimal128) return decimal_unsupported(op);
   const double x = number_as_double(operand.view());
   if (domain_code != 0 && !std::isnan(x) &&
       (x < domain_min || (x == domain_min && !min_included))) {
@@ -274,9 +232,7 @@ Value integer_power(const Value& base_value, const Value& exponent_value) {
     return Value::of(real);
   } else {
     for (std::int64_t i = 0; i < exponent; ++i) {
-      if (__builtin_mul_overflow(result, base, &result)) {
-        return Value::of(real);
-      }
+      if (__builtin_mul_overflow(result, base, &result)) return Value::of(real);
     }
   }
   return is_long ? Value::of(result) : Value::integer(result);
@@ -285,22 +241,14 @@ Value integer_power(const Value& base_value, const Value& exponent_value) {
 Result<Value> power(Operands operands, EvalContext&) {
   const Value& base = operands[0];
   const Value& exponent = operands[1];
-  if (!base.is_number()) {
-    return Error(28762, join("$pow's base must be numeric, not ", type_name(base)));
-  }
-  if (!exponent.is_number()) {
-    return Error(28763, join("$pow's exponent must be numeric, not ", type_name(exponent)));
-  }
+  if (!base.is_number()) return Error(28762, join("$pow's base must be numeric, not ", type_name(base)));
+  if (!exponent.is_number()) return Error(28763, join("$pow's exponent must be numeric, not ", type_name(exponent)));
   if (base.type() == BsonType::decimal128 || exponent.type() == BsonType::decimal128) {
     return decimal_unsupported("$pow");
   }
   const double y = number_as_double(exponent.view());
-  if (number_is_zero(base.view()) && y < 0) {
-    return Error(28764, "$pow cannot take a base of 0 and a negative exponent");
-  }
-  if (base.is_integer() && exponent.is_integer()) {
-    return integer_power(base, exponent);
-  }
+  if (number_is_zero(base.view()) && y < 0) return Error(28764, "$pow cannot take a base of 0 and a negative exponent");
+  if (base.is_integer() && exponent.is_integer()) return integer_power(base, exponent);
   return Value::of(std::pow(number_as_double(base.view()), y));
 }
 
@@ -308,14 +256,10 @@ Result<Value> power(Operands operands, EvalContext&) {
 template <class Function>
 void for_each_operand(Operands operands, Function&& function) {
   if (operands.size() == 1 && operands[0].is_array()) {
-    for (const Element& element : operands[0].as_document()) {
-      function(operands[0].part(element));
-    }
+    for (const Element& element : operands[0].as_document()) function(operands[0].part(element));
     return;
   }
-  for (const Value& operand : operands) {
-    function(operand);
-  }
+  for (const Value& operand : operands) function(operand);
 }
 
 Result<Value> sum_or_average(Operands operands, bool average) {
@@ -327,9 +271,7 @@ Result<Value> sum_or_average(Operands operands, bool average) {
       ++count;
     }
   });
-  if (average) {
-    return count == 0 ? Value::null() : sum.average(count);
-  }
+  if (average) return count == 0 ? Value::null() : sum.average(count);
   return sum.total();
 }
 Result<Value> sum_of(Operands operands, EvalContext&) { return sum_or_average(operands, false); }
@@ -338,12 +280,8 @@ Result<Value> average_of(Operands operands, EvalContext&) { return sum_or_averag
 Result<Value> extreme(Operands operands, bool largest) {
   Value best;
   for_each_operand(operands, [&](const Value& value) {
-    if (value.nullish()) {
-      return;
-    }
-    if (best.missing() || (largest ? compare(value, best) > 0 : compare(value, best) < 0)) {
-      best = value;
-    }
+    if (value.nullish()) return;
+    if (best.missing() || (largest ? compare(value, best) > 0 : compare(value, best) < 0)) best = value;
   });
   return best.missing() ? Value::null() : best;
 }

@@ -12,9 +12,7 @@ namespace {
 
 std::vector<Element> elements_of(const Value& array) {
   std::vector<Element> elements;
-  for (const Element& element : array.as_document()) {
-    elements.push_back(element);
-  }
+  for (const Element& element : array.as_document()) elements.push_back(element);
   return elements;
 }
 
@@ -29,9 +27,7 @@ std::optional<std::int64_t> whole_int32(const Value& value) {
 
 Result<std::int64_t> count_of(const Value& array, EvalContext& context) {
   const std::size_t count = array.as_document().count();
-  if (!context.meter.spend(steps_of_elements(count))) {
-    return too_many_steps_error();
-  }
+  if (!context.meter.spend(steps_of_elements(count))) return too_many_steps_error();
   return static_cast<std::int64_t>(count);
 }
 
@@ -48,9 +44,7 @@ Result<Value> size(Operands operands, EvalContext& context) {
 Result<Value> element_at(const Value& array, std::int64_t index, EvalContext& context) {
   if (index < 0) {
     auto count = count_of(array, context);
-    if (!count) {
-      return count.error();
-    }
+    if (!count) return count.error();
     index += *count;
   }
   std::int64_t passed = 0;
@@ -63,9 +57,7 @@ Result<Value> element_at(const Value& array, std::int64_t index, EvalContext& co
       }
     }
   }
-  if (!context.meter.spend(steps_of_elements(static_cast<std::uint64_t>(passed)))) {
-    return too_many_steps_error();
-  }
+  if (!context.meter.spend(steps_of_elements(static_cast<std::uint64_t>(passed)))) return too_many_steps_error();
   return found;
 }
 
@@ -80,16 +72,12 @@ Result<Value> array_element_at(Operands operands, EvalContext& context) {
                              type_name(operands[1])));
   }
   const auto index = whole_int32(operands[1]);
-  if (!index) {
-    return Error(28691, "$arrayElemAt's second argument must be representable as a 32-bit integer");
-  }
+  if (!index) return Error(28691, "$arrayElemAt's second argument must be representable as a 32-bit integer");
   return element_at(operands[0], *index, context);
 }
 
 Result<Value> end_of(std::string_view op, std::int64_t index, const Value& array, EvalContext& context) {
-  if (!array.is_array()) {
-    return Error(28689, join(op, "'s argument must be an array, but is ", type_name(array)));
-  }
+  if (!array.is_array()) return Error(28689, join(op, "'s argument must be an array, but is ", type_name(array)));
   return element_at(array, index, context);
 }
 Result<Value> first(Operands o, EvalContext& context) { return end_of("$first", 0, o[0], context); }
@@ -102,9 +90,7 @@ Result<std::int32_t> find_equal(DocView array, ValueView wanted, std::int64_t fr
   std::int32_t found = -1;
   std::uint64_t compared_bytes = 0;
   for (const Element& element : array) {
-    if (index >= to) {
-      break;
-    }
+    if (index >= to) break;
     if (index >= from) {
       compared_bytes += std::min(element.bytes.size(), wanted.bytes.size());
       if (compare(element, wanted) == 0) {
@@ -124,15 +110,9 @@ Result<std::int32_t> find_equal(DocView array, ValueView wanted, std::int64_t fr
 Result<Value> concat_arrays(Operands operands, EvalContext& context) {
   ArrayBuilder out;
   for (const Value& operand : operands) {
-    if (operand.nullish()) {
-      return Value::null();
-    }
-    if (!operand.is_array()) {
-      return Error(28664, join("$concatArrays only supports arrays, not ", type_name(operand)));
-    }
-    for (const Element& element : operand.as_document()) {
-      out.add(element);
-    }
+    if (operand.nullish()) return Value::null();
+    if (!operand.is_array()) return Error(28664, join("$concatArrays only supports arrays, not ", type_name(operand)));
+    for (const Element& element : operand.as_document()) out.add(element);
   }
   return std::move(out).finish(context.meter);
 }
@@ -151,9 +131,7 @@ Result<Value> is_array(Operands operands, EvalContext&) {
 }
 
 Result<Value> index_of(Operands operands, EvalContext& context) {
-  if (operands[0].nullish()) {
-    return Value::null();
-  }
+  if (operands[0].nullish()) return Value::null();
   if (!operands[0].is_array()) {
     return Error(40090, join("$indexOfArray requires an array as a first argument, found: ",
                              type_name(operands[0])));
@@ -188,17 +166,11 @@ Result<Value> slice(Operands operands, EvalContext& context) {
     return Error(28724, join("First argument to $slice must be an array, but is of type: ",
                              type_name(operands[0])));
   }
-  if (!operands[1].is_number()) {
-    return slice_argument_error(28725, "Second", operands[1]);
-  }
+  if (!operands[1].is_number()) return slice_argument_error(28725, "Second", operands[1]);
   const auto second = whole_int32(operands[1]);
-  if (!second) {
-    return slice_argument_error(28726, "Second", operands[1]);
-  }
+  if (!second) return slice_argument_error(28726, "Second", operands[1]);
   auto count = count_of(operands[0], context);
-  if (!count) {
-    return count.error();
-  }
+  if (!count) return count.error();
   const std::int64_t length = *count;
   std::int64_t from = 0;
   std::int64_t to = length;
@@ -206,25 +178,17 @@ Result<Value> slice(Operands operands, EvalContext& context) {
     (*second >= 0 ? to : from) =
         *second >= 0 ? std::min(*second, length) : std::max<std::int64_t>(length + *second, 0);
   } else {
-    if (!operands[2].is_number()) {
-      return slice_argument_error(28727, "Third", operands[2]);
-    }
+    if (!operands[2].is_number()) return slice_argument_error(28727, "Third", operands[2]);
     const auto wanted = whole_int32(operands[2]);
-    if (!wanted) {
-      return slice_argument_error(28728, "Third", operands[2]);
-    }
-    if (*wanted <= 0) {
-      return slice_argument_error(28729, "Third", operands[2]);
-    }
+    if (!wanted) return slice_argument_error(28728, "Third", operands[2]);
+    if (*wanted <= 0) return slice_argument_error(28729, "Third", operands[2]);
     from = *second >= 0 ? std::min(*second, length) : std::max<std::int64_t>(length + *second, 0);
     to = std::min(from + *wanted, length);
   }
   ArrayBuilder out;
   std::int64_t index = 0;
   for (const Element& element : operands[0].as_document()) {
-    if (index >= from && index < to) {
-      out.add(element);
-    }
+    if (index >= from && index < to) out.add(element);
     ++index;
   }
   return std::move(out).finish(context.meter);
@@ -236,14 +200,10 @@ Result<Value> reverse_array(Operands operands, EvalContext& context) {
                              "type: ",
                              type_name(operands[0])));
   }
-  if (auto charged = charge_elements(operands[0], context.meter); !charged) {
-    return charged.error();
-  }
+  if (auto charged = charge_elements(operands[0], context.meter); !charged) return charged.error();
   const std::vector<Element> elements = elements_of(operands[0]);
   ArrayBuilder out;
-  for (auto at = elements.rbegin(); at != elements.rend(); ++at) {
-    out.add(*at);
-  }
+  for (auto at = elements.rbegin(); at != elements.rend(); ++at) out.add(*at);
   return std::move(out).finish(context.meter);
 }
 
@@ -264,9 +224,7 @@ Result<Value> range(Operands operands, EvalContext& context) {
     bounds[i] = *bound;
   }
   const auto [start, end, step] = bounds;
-  if (step == 0) {
-    return Error(34449, "$range requires a non-zero step value");
-  }
+  if (step == 0) return Error(34449, "$range requires a non-zero step value");
   ArrayBuilder out;
   for (std::int64_t at = start; (step > 0 ? at < end : at > end) && !out.overflowed(); at += step) {
     out.add(Value::of(static_cast<std::int32_t>(at)));

@@ -18,9 +18,7 @@ Result<Value> compared(Operands operands, EvalContext& context, Make make) {
   const ValueView b = operands[1].view();
   const std::uint64_t bytes = std::min(a.bytes.size(), b.bytes.size());
   // Of documents and arrays each element is compared, of strings blocks of bytes.
-  if (!context.meter.spend(a.is_document() || a.is_array() ? bytes / 16 : bytes / 256)) {
-    return too_many_steps_error();
-  }
+  if (!context.meter.spend(a.is_document() || a.is_array() ? bytes / 16 : bytes / 256)) return too_many_steps_error();
   return Value::of(make(compare(a, b)));
 }
 Result<Value> equal(Operands o, EvalContext& context) {
@@ -59,14 +57,10 @@ std::string key_of(ValueView value) {
 
 // The distinct keys of an array, charged while the document is evaluated.
 Result<KeySet> keys_of(const Value& array, Meter& meter) {
-  if (auto charged = meter.charge(array.view().bytes.size() * 3); !charged) {
-    return charged.error();
-  }
+  if (auto charged = meter.charge(array.view().bytes.size() * 3); !charged) return charged.error();
   KeySet keys;
   for (const Element& element : array.as_document()) {
-    if (!meter.spend(set_element_steps)) {
-      return too_many_steps_error();
-    }
+    if (!meter.spend(set_element_steps)) return too_many_steps_error();
     keys.insert(key_of(element));
   }
   return keys;
@@ -89,19 +83,11 @@ Result<Value> array_of(const OrderedSet& set, Meter& meter) {
 Result<Value> set_union(Operands operands, EvalContext& context) {
   OrderedSet set;
   for (const Value& operand : operands) {
-    if (operand.nullish()) {
-      return Value::null();
-    }
-    if (!operand.is_array()) {
-      return not_array(17043, "$setUnion", operand);
-    }
-    if (auto charged = context.meter.charge(operand.view().bytes.size() * 3); !charged) {
-      return charged.error();
-    }
+    if (operand.nullish()) return Value::null();
+    if (!operand.is_array()) return not_array(17043, "$setUnion", operand);
+    if (auto charged = context.meter.charge(operand.view().bytes.size() * 3); !charged) return charged.error();
     for (const Element& element : operand.as_document()) {
-      if (!context.meter.spend(set_element_steps)) {
-        return too_many_steps_error();
-      }
+      if (!context.meter.spend(set_element_steps)) return too_many_steps_error();
       set.emplace(key_of(element), element);
     }
   }
@@ -113,13 +99,9 @@ Result<Value> select(const Value& from, const KeySet& keys, bool wanted, EvalCon
   KeySet seen;
   ArrayBuilder out;
   for (const Element& element : from.as_document()) {
-    if (!context.meter.spend(set_element_steps)) {
-      return too_many_steps_error();
-    }
+    if (!context.meter.spend(set_element_steps)) return too_many_steps_error();
     std::string key = key_of(element);
-    if (keys.contains(key) == wanted && seen.insert(std::move(key)).second) {
-      out.add(element);
-    }
+    if (keys.contains(key) == wanted && seen.insert(std::move(key)).second) out.add(element);
   }
   return std::move(out).finish(context.meter);
 }
@@ -128,24 +110,14 @@ Result<Value> select(const Value& from, const KeySet& keys, bool wanted, EvalCon
 Result<Value> set_intersection(Operands operands, EvalContext& context) {
   Value result = operands.empty() ? Value::array(BsonDoc()) : operands[0];
   for (const Value& operand : operands) {
-    if (operand.nullish()) {
-      return Value::null();
-    }
-    if (!operand.is_array()) {
-      return not_array(17047, "$setIntersection", operand);
-    }
+    if (operand.nullish()) return Value::null();
+    if (!operand.is_array()) return not_array(17047, "$setIntersection", operand);
     auto keys = keys_of(operand, context.meter);
-    if (!keys) {
-      return keys.error();
-    }
+    if (!keys) return keys.error();
     auto kept = select(result, *keys, true, context);
-    if (!kept) {
-      return kept;
-    }
+    if (!kept) return kept;
     result = std::move(*kept);
-    if (result.view().as_document().empty()) {
-      break;
-    }
+    if (result.view().as_document().empty()) break;
   }
   if (auto charged = context.meter.charge(result.view().bytes.size() * 3); !charged) return charged.error();
   OrderedSet set;
@@ -173,13 +145,9 @@ Result<Value> set_equals(Operands operands, EvalContext& context) {
   bool all_equal = true;
   KeySet first;
   for (std::size_t i = 0; i < operands.size(); ++i) {
-    if (!operands[i].is_array()) {
-      return not_array(17044, "$setEquals", operands[i]);
-    }
+    if (!operands[i].is_array()) return not_array(17044, "$setEquals", operands[i]);
     auto keys = keys_of(operands[i], context.meter);
-    if (!keys) {
-      return keys.error();
-    }
+    if (!keys) return keys.error();
     if (i == 0) {
       first = std::move(*keys);
     } else {
@@ -197,16 +165,10 @@ Result<Value> set_is_subset(Operands operands, EvalContext& context) {
                       " argument is of type: ", type_name(operands[first ? 0 : 1])));
   }
   auto keys = keys_of(operands[1], context.meter);
-  if (!keys) {
-    return keys.error();
-  }
+  if (!keys) return keys.error();
   for (const Element& element : operands[0].as_document()) {
-    if (!context.meter.spend(set_element_steps)) {
-      return too_many_steps_error();
-    }
-    if (!keys->contains(key_of(element))) {
-      return Value::of(false);
-    }
+    if (!context.meter.spend(set_element_steps)) return too_many_steps_error();
+    if (!keys->contains(key_of(element))) return Value::of(false);
   }
   return Value::of(true);
 }
@@ -218,9 +180,7 @@ Result<Value> elements_true(Operands operands, bool all) {
                       "'s argument must be an array, but is ", type_name(operands[0])));
   }
   for (const Element& element : operands[0].as_document()) {
-    if (element.truthy() != all) {
-      return Value::of(!all);
-    }
+    if (element.truthy() != all) return Value::of(!all);
   }
   return Value::of(all);
 }

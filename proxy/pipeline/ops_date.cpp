@@ -53,13 +53,9 @@ Parts parts_of(std::int64_t ms) {
 template <auto member>
 Result<Value> part(Operands operands, EvalContext&) {
   const Value& value = operands[0];
-  if (value.is_document()) {
-    return unsupported_error("the argument", "timezone of a date operator");
-  }
+  if (value.is_document()) return unsupported_error("the argument", "timezone of a date operator");
   const auto ms = date_ms(value);
-  if (!ms) {
-    return Error(16006, join("can't convert from BSON type ", type_name(value), " to Date"));
-  }
+  if (!ms) return Error(16006, join("can't convert from BSON type ", type_name(value), " to Date"));
   return Value::of(static_cast<std::int32_t>(parts_of(*ms).*member));
 }
 

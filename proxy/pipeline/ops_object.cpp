@@ -25,15 +25,11 @@ Result<Value> merge_objects(Operands operands, EvalContext& context) {
   };
   if (operands.size() == 1 && operands[0].is_array()) {
     for (const Element& element : operands[0].as_document()) {
-      if (auto added = add(element); !added) {
-        return added.error();
-      }
+      if (auto added = add(element); !added) return added.error();
     }
   } else {
     for (const Value& operand : operands) {
-      if (auto added = add(operand.view()); !added) {
-        return added.error();
-      }
+      if (auto added = add(operand.view()); !added) return added.error();
     }
   }
   return merged.build();
@@ -51,9 +47,7 @@ Result<Value> object_to_array(Operands operands, EvalContext& context) {
     pair.append("v", static_cast<const ValueView&>(element));
     const BsonDoc doc = std::move(pair).finish();
     out.add(ValueView{BsonType::document, doc.view().bytes()});
-    if (out.overflowed()) {
-      break;
-    }
+    if (out.overflowed()) break;
   }
   return std::move(out).finish(context.meter);
 }
@@ -115,15 +109,11 @@ Result<Value> array_to_object(Operands operands, EvalContext& context) {
     }
     format = element.type;
     auto pair = key_value(element);
-    if (!pair) {
-      return pair.error();
-    }
+    if (!pair) return pair.error();
     if (pair->first.find('\0') != std::string_view::npos) {
       return Error(4940400, "Key field cannot contain an embedded null byte");
     }
-    if (auto set = merged.set(pair->first, pair->second); !set) {
-      return set.error();
-    }
+    if (auto set = merged.set(pair->first, pair->second); !set) return set.error();
   }
   return merged.build();
 }

@@ -17,24 +17,16 @@ bool is_continuation(char byte) noexcept {
 
 std::size_t code_points(std::string_view text) noexcept {
   std::size_t count = 0;
-  for (const char byte : text) {
-    count += is_continuation(byte) ? 0 : 1;
-  }
+  for (const char byte : text) count += is_continuation(byte) ? 0 : 1;
   return count;
 }
 
 Result<Value> concat(Operands operands, EvalContext& context) {
   std::string text;
   for (const Value& operand : operands) {
-    if (operand.nullish()) {
-      return Value::null();
-    }
-    if (!operand.is_string()) {
-      return Error(16702, join("$concat only supports strings, not ", type_name(operand)));
-    }
-    if (text.size() + operand.as_string().size() > value_bytes_max) {
-      return too_large_error();
-    }
+    if (operand.nullish()) return Value::null();
+    if (!operand.is_string()) return Error(16702, join("$concat only supports strings, not ", type_name(operand)));
+    if (text.size() + operand.as_string().size() > value_bytes_max) return too_large_error();
     text.append(operand.as_string());
   }
   return metered_string(text, context.meter);
@@ -42,13 +34,9 @@ Result<Value> concat(Operands operands, EvalContext& context) {
 
 Result<Value> change_case(const Value& operand, bool upper, EvalContext& context) {
   auto text = coerce_to_string(operand);
-  if (!text) {
-    return text.error();
-  }
+  if (!text) return text.error();
   for (char& byte : *text) {  // ASCII only, as the server does
-    if (upper ? byte >= 'a' && byte <= 'z' : byte >= 'A' && byte <= 'Z') {
-      byte = static_cast<char>(byte ^ 0x20);
-    }
+    if (upper ? byte >= 'a' && byte <= 'z' : byte >= 'A' && byte <= 'Z') byte = static_cast<char>(byte ^ 0x20);
   }
   return metered_string(*text, context.meter);
 }
@@ -57,24 +45,16 @@ Result<Value> to_upper(Operands o, EvalContext& c) { return change_case(o[0], tr
 
 // A number as a position: truncated.
 std::optional<std::int64_t> position(const Value& value) {
-  if (!value.is_number()) {
-    return std::nullopt;
-  }
-  if (value.is_integer()) {
-    return integer_value(value.view());
-  }
+  if (!value.is_number()) return std::nullopt;
+  if (value.is_integer()) return integer_value(value.view());
   const double real = number_as_double(value.view());
-  if (!(real >= -9e18 && real <= 9e18)) {
-    return std::nullopt;
-  }
+  if (!(real >= -9e18 && real <= 9e18)) return std::nullopt;
   return static_cast<std::int64_t>(real);
 }
 
 Result<Value> substring_bytes(Operands operands, EvalContext& context) {
   auto text = coerce_to_string(operands[0]);
-  if (!text) {
-    return text.error();
-  }
+  if (!text) return text.error();
   const auto start = position(operands[1]);
   const auto length = position(operands[2]);
   if (!start) {
@@ -91,9 +71,7 @@ Result<Value> substring_bytes(Operands operands, EvalContext& context) {
                  join("$substrBytes:  starting index must be non-negative (got: ", *start, ")"));
   }
   const std::string_view all = *text;
-  if (static_cast<std::uint64_t>(*start) >= all.size()) {
-    return metered_string("", context.meter);
-  }
+  if (static_cast<std::uint64_t>(*start) >= all.size()) return metered_string("", context.meter);
   const auto from = static_cast<std::size_t>(*start);
   if (is_continuation(all[from])) {
     return Error(28656,
@@ -114,9 +92,7 @@ Result<Value> substring_bytes(Operands operands, EvalContext& context) {
 
 Result<Value> substring_code_points(Operands operands, EvalContext& context) {
   auto text = coerce_to_string(operands[0]);
-  if (!text) {
-    return text.error();
-  }
+  if (!text) return text.error();
   std::size_t bounds[2];
   for (int i = 0; i < 2; ++i) {
     const Value& operand = operands[static_cast<std::size_t>(i + 1)];
@@ -143,9 +119,7 @@ Result<Value> substring_code_points(Operands operands, EvalContext& context) {
   const auto skip = [&](std::size_t count) {
     for (; count > 0 && at < all.size(); --count) {
       ++at;
-      while (at < all.size() && is_continuation(all[at])) {
-        ++at;
-      }
+      while (at < all.size() && is_continuation(all[at])) ++at;
     }
     return at;
   };
@@ -182,21 +156,15 @@ Result<Value> split(Operands operands, EvalContext& context) {
   }
   const std::string_view text = operands[0].as_string();
   const std::string_view separator = operands[1].as_string();
-  if (separator.empty()) {
-    return Error(40087, "$split requires a non-empty separator");
-  }
+  if (separator.empty()) return Error(40087, "$split requires a non-empty separator");
   // An element costs at least ten bytes, however small its text.
-  if (auto charged = context.meter.charge(text.size()); !charged) {
-    return charged.error();
-  }
+  if (auto charged = context.meter.charge(text.size()); !charged) return charged.error();
   ArrayBuilder parts;
   for (std::size_t at = 0;;) {
     const std::size_t end = std::min(text.find(separator, at), text.size());
     const Value part = Value::string(text.substr(at, end - at));
     parts.add(part);
-    if (end == text.size() || parts.overflowed()) {
-      break;
-    }
+    if (end == text.size() || parts.overflowed()) break;
     at = end + separator.size();
   }
   return std::move(parts).finish(context.meter);
@@ -205,13 +173,9 @@ Result<Value> split(Operands operands, EvalContext& context) {
 Result<Value> compare_ignoring_case(Operands operands, EvalContext&) {
   auto a = coerce_to_string(operands[0]);
   auto b = coerce_to_string(operands[1]);
-  if (!a || !b) {
-    return a ? b.error() : a.error();
-  }
+  if (!a || !b) return a ? b.error() : a.error();
   const auto fold = [](std::string& text) {
-    for (char& byte : text) {
-      byte = byte >= 'a' && byte <= 'z' ? static_cast<char>(byte ^ 0x20) : byte;
-    }
+    for (char& byte : text) byte = byte >= 'a' && byte <= 'z' ? static_cast<char>(byte ^ 0x20) : byte;
   };
   fold(*a);
   fold(*b);

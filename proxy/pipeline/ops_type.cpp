@@ -62,9 +62,7 @@ Result<Value> to_string(Operands operands, EvalContext& context) {
 std::optional<std::int64_t> parse_integer(std::string_view text) {
   if (text.starts_with('+')) {
     text.remove_prefix(1);
-    if (text.starts_with('-')) {
-      return std::nullopt;
-    }
+    if (text.starts_with('-')) return std::nullopt;
   }
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -106,9 +104,7 @@ Result<std::int64_t> to_integer(const Value& value, std::string_view to) {
       return *whole;
     }
     case BsonType::date:
-      if (to == "long") {
-        return value.as_int64();
-      }
+      if (to == "long") return value.as_int64();
       return unsupported_conversion(value, to);
     case BsonType::string: {
       const auto whole = parse_integer(value.as_string());
@@ -125,9 +121,7 @@ Result<std::int64_t> to_integer(const Value& value, std::string_view to) {
 
 Result<Value> to_int(Operands operands, EvalContext&) {
   auto whole = to_integer(operands[0], "int");
-  if (!whole) {
-    return whole.error();
-  }
+  if (!whole) return whole.error();
   if (*whole < INT32_MIN || *whole > INT32_MAX) {
     return conversion_error(
         join("Conversion would overflow target type in $convert with no "
@@ -144,9 +138,7 @@ Result<Value> to_long(Operands operands, EvalContext&) {
 
 Result<Value> to_double(Operands operands, EvalContext&) {
   const Value& value = operands[0];
-  if (value.is_number()) {
-    return Value::of(number_as_double(value.view()));
-  }
+  if (value.is_number()) return Value::of(number_as_double(value.view()));
   switch (value.type()) {
     case BsonType::boolean:
       return Value::of(value.truthy() ? 1.0 : 0.0);
@@ -175,23 +167,15 @@ Result<Value> to_bool(Operands operands, EvalContext&) {
 
 Result<Value> to_decimal_value(Operands operands, EvalContext&) {
   const Value& value = operands[0];
-  if (value.is_number()) {
-    return Value::of(to_decimal(value.view()));
-  }
-  if (value.type() == BsonType::boolean) {
-    return Value::of(to_decimal(Value::of(std::int32_t{value.truthy()}).view()));
-  }
-  if (value.type() == BsonType::date) {
-    return Value::of(to_decimal(Value::of(value.as_int64()).view()));
-  }
+  if (value.is_number()) return Value::of(to_decimal(value.view()));
+  if (value.type() == BsonType::boolean) return Value::of(to_decimal(Value::of(std::int32_t{value.truthy()}).view()));
+  if (value.type() == BsonType::date) return Value::of(to_decimal(Value::of(value.as_int64()).view()));
   return value.is_string() ? decimal_conversion() : unsupported_conversion(value, "decimal");
 }
 
 Result<Value> to_date(Operands operands, EvalContext&) {
   const Value& value = operands[0];
-  if (const auto ms = date_ms(value)) {
-    return Value::date(*ms);
-  }
+  if (const auto ms = date_ms(value)) return Value::date(*ms);
   switch (value.type()) {
     case BsonType::int64:
       return Value::date(value.as_int64());
@@ -220,18 +204,12 @@ constexpr OperatorSpec type_table[] = {{"$type", 1, 1, type_of, own_steps},
 }  // namespace
 
 std::string double_to_text(double value) {
-  if (std::isnan(value)) {
-    return "NaN";
-  }
-  if (std::isinf(value)) {
-    return value < 0 ? "-Infinity" : "Infinity";
-  }
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value < 0 ? "-Infinity" : "Infinity";
   char text[40];
   for (int digits = 15; digits <= 17; ++digits) {
     std::snprintf(text, sizeof text, "%.*g", digits, value);
-    if (std::strtod(text, nullptr) == value) {
-      break;
-    }
+    if (std::strtod(text, nullptr) == value) break;
   }
   return text;
 }

@@ -15,25 +15,17 @@ class Applier {
 
   // Writes the fields of `doc` after `node` into the open document.
   Result<void> fields(const ProjectionNode& node, DocView doc, BsonWriter& out) {
-    if (out.depth() >= limits::bson_depth_max) {
-      return too_deep_error();
-    }
+    if (out.depth() >= limits::bson_depth_max) return too_deep_error();
     std::vector<bool> seen(node.children.size());
     for (const Element& element : doc) {
       std::size_t index = 0;
       const Child* child = node.find(element.name, &index);
       if (child == nullptr) {
-        if (mode_ != Mode::include) {
-          out.append_element(element);
-        }
+        if (mode_ != Mode::include) out.append_element(element);
         continue;
       }
-      if (auto done = known_field(*child, element, seen, index, out); !done) {
-        return done;
-      }
-      if (out.size() > value_bytes_max) {
-        return too_large_error();
-      }
+      if (auto done = known_field(*child, element, seen, index, out); !done) return done;
+      if (out.size() > value_bytes_max) return too_large_error();
     }
     return absent_fields(node, seen, out);
   }
@@ -71,13 +63,9 @@ class Applier {
 
   Result<void> computed(const Child& child, BsonWriter& out) {
     auto value = child.expression->evaluate(context_);
-    if (!value) {
-      return value.error();
-    }
+    if (!value) return value.error();
     if (!value->missing()) {
-      if (out.size() + value->view().bytes.size() > value_bytes_max) {
-        return too_large_error();
-      }
+      if (out.size() + value->view().bytes.size() > value_bytes_max) return too_large_error();
       out.append(child.name, value->view());
     }
     return {};
@@ -106,9 +94,7 @@ class Applier {
 
   // The elements of an array, each projected; the array is open.
   Result<void> items(const ProjectionNode& node, DocView array, BsonWriter& out) {
-    if (out.depth() >= limits::bson_depth_max) {
-      return too_deep_error();
-    }
+    if (out.depth() >= limits::bson_depth_max) return too_deep_error();
     for (const Element& element : array) {
       Result<void> done;
       if (element.is_document()) {
@@ -126,12 +112,8 @@ class Applier {
         done = fields(node, DocView(), out);
         out.end();
       }
-      if (!done) {
-        return done;
-      }
-      if (out.size() > value_bytes_max) {
-        return too_large_error();
-      }
+      if (!done) return done;
+      if (out.size() > value_bytes_max) return too_large_error();
     }
     return {};
   }
@@ -140,18 +122,14 @@ class Applier {
                              BsonWriter& out) {
     for (std::size_t i = 0; node.has_computed && i < node.children.size(); ++i) {
       const Child& child = node.children[i];
-      if (seen[i]) {
-        continue;
-      }
+      if (seen[i]) continue;
       Result<void> done;
       if (child.kind == Child::Kind::computed) {
         done = computed(child, out);
       } else if (child.kind == Child::Kind::nested && child.node->has_computed) {
         done = empty_with_computed(child, out);
       }
-      if (!done) {
-        return done;
-      }
+      if (!done) return done;
     }
     return {};
   }
@@ -164,9 +142,7 @@ class Applier {
 
 const Child* ProjectionNode::find(std::string_view name, std::size_t* index) const {
   const auto found = index_.find(name);
-  if (found == index_.end()) {
-    return nullptr;
-  }
+  if (found == index_.end()) return nullptr;
   *index = found->second;
   return &children[found->second];
 }
@@ -179,17 +155,11 @@ Child& ProjectionNode::add(std::string_view name, Child::Kind kind) {
 
 Result<BsonDoc> Projection::apply(DocView doc, Meter& meter) const {
   const MeterScope scope(meter);
-  if (auto charged = meter.charge(doc.size()); !charged) {
-    return charged.error();
-  }
+  if (auto charged = meter.charge(doc.size()); !charged) return charged.error();
   EvalContext context{doc, meter, {}};
   BsonWriter out;
-  if (auto done = Applier(mode_, context).fields(root_, doc, out); !done) {
-    return done.error();
-  }
-  if (out.size() >= value_bytes_max) {
-    return too_large_error();
-  }
+  if (auto done = Applier(mode_, context).fields(root_, doc, out); !done) return done.error();
+  if (out.size() >= value_bytes_max) return too_large_error();
   return std::move(out).finish();
 }
 

@@ -11,9 +11,7 @@ using Child = ProjectionNode::Child;
 using Mode = Projection::Mode;
 
 bool is_expression_document(ValueView value) noexcept {
-  if (!value.is_document()) {
-    return false;
-  }
+  if (!value.is_document()) return false;
   const Element first = value.as_document().first();
   return first.exists() && first.name.starts_with('$');
 }
@@ -25,18 +23,14 @@ class ModeFinder {
     for (const Element& element : spec) {
       const std::string path = join(prefix, element.name);
       if (is_switch(element)) {
-        if (auto seen = see(path, element.truthy() ? Mode::include : Mode::exclude); !seen) {
-          return seen;
-        }
+        if (auto seen = see(path, element.truthy() ? Mode::include : Mode::exclude); !seen) return seen;
       } else if (element.is_document() && !is_expression_document(element)) {
         if (element.as_document().empty()) {
           return Error(51270, join("An empty sub-projection is not a valid value. Found "
                                    "empty object at path ",
                                    path));
         }
-        if (auto seen = look(element.as_document(), join(path, ".")); !seen) {
-          return seen;
-        }
+        if (auto seen = look(element.as_document(), join(path, ".")); !seen) return seen;
       } else if (auto seen = see(path, Mode::include); !seen) {
         return seen;
       }
@@ -81,12 +75,8 @@ class TreeBuilder {
                                  element.name, "'"));
       }
       auto path = split_field_path(element.name);
-      if (!path) {
-        return path.error();
-      }
-      if (auto added = add(node, *path, element); !added) {
-        return added;
-      }
+      if (!path) return path.error();
+      if (auto added = add(node, *path, element); !added) return added;
     }
     return {};
   }
@@ -96,21 +86,15 @@ class TreeBuilder {
     std::size_t index = 0;
     const Child* found = node.find(path[at], &index);
     if (found == nullptr) {
-      if (auto charged = scope_.charge(child_bytes + 2 * path[at].size()); !charged) {
-        return charged;
-      }
+      if (auto charged = scope_.charge(child_bytes + 2 * path[at].size()); !charged) return charged;
     }
     node.has_computed = node.has_computed || kind == Child::Kind::computed;
     if (at + 1 == path.size()) {
-      if (found != nullptr) {
-        return collision(found->kind == Child::Kind::nested ? 31250 : 31249, path);
-      }
+      if (found != nullptr) return collision(found->kind == Child::Kind::nested ? 31250 : 31249, path);
       node.add(path[at], kind).expression = std::move(expression);
       return {};
     }
-    if (found != nullptr && found->kind != Child::Kind::nested) {
-      return collision(31249, path);
-    }
+    if (found != nullptr && found->kind != Child::Kind::nested) return collision(31249, path);
     if (found == nullptr) {
       node.add(path[at], Child::Kind::nested).node = std::make_unique<ProjectionNode>();
       found = node.find(path[at], &index);
@@ -121,9 +105,7 @@ class TreeBuilder {
  private:
   Error collision(int code, const std::vector<std::string>& path) const {
     std::string dotted;
-    for (const std::string& part : path) {
-      dotted += join(dotted.empty() ? "" : ".", part);
-    }
+    for (const std::string& part : path) dotted += join(dotted.empty() ? "" : ".", part);
     return mode_ == Mode::add
                ? Error(40176, join("specification contains two conflicting paths. Cannot "
                                    "specify both ",
@@ -143,17 +125,11 @@ class TreeBuilder {
                                    element.name, "'"));
         }
         auto rest = split_field_path(element.name);
-        if (!rest) {
-          return rest.error();
-        }
+        if (!rest) return rest.error();
         std::vector<std::string> whole = path;
         whole.insert(whole.end(), rest->begin(), rest->end());
-        if (whole.size() > path_parts_max) {
-          return Error(ErrorCode::overflow, "the specification is nested too deeply");
-        }
-        if (auto added = add(root, whole, element); !added) {
-          return added;
-        }
+        if (whole.size() > path_parts_max) return Error(ErrorCode::overflow, "the specification is nested too deeply");
+        if (auto added = add(root, whole, element); !added) return added;
       }
       return {};
     }
@@ -166,9 +142,7 @@ class TreeBuilder {
       return add_leaf(root, path, 0, keep ? Child::Kind::keep : Child::Kind::drop, nullptr);
     }
     auto expression = parse_expression(value, scope_);
-    if (!expression) {
-      return expression.error();
-    }
+    if (!expression) return expression.error();
     return add_leaf(root, path, 0, Child::Kind::computed, std::move(*expression));
   }
 
@@ -185,9 +159,7 @@ Result<Projection> Projection::parse_project(DocView spec, const ParseScope& sco
                  "least one field");
   }
   ModeFinder finder;
-  if (auto found = finder.look(spec, ""); !found) {
-    return found.error();
-  }
+  if (auto found = finder.look(spec, ""); !found) return found.error();
   Projection projection(finder.mode());
   if (auto built = TreeBuilder(projection.mode_, scope).add_document(projection.root_, spec); !built) {
     return built.error();
@@ -200,13 +172,9 @@ Result<Projection> Projection::parse_project(DocView spec, const ParseScope& sco
 }
 
 Result<Projection> Projection::parse_add_fields(DocView spec, const ParseScope& scope) {
-  if (spec.empty()) {
-    return Error(40177, "specification must have at least one field");
-  }
+  if (spec.empty()) return Error(40177, "specification must have at least one field");
   Projection projection(Mode::add);
-  if (auto built = TreeBuilder(Mode::add, scope).add_document(projection.root_, spec); !built) {
-    return built.error();
-  }
+  if (auto built = TreeBuilder(Mode::add, scope).add_document(projection.root_, spec); !built) return built.error();
   return projection;
 }
 
@@ -220,28 +188,20 @@ Result<Projection> Projection::parse_unset(ValueView spec, const ParseScope& sco
                    "values");
     }
     auto path = split_field_path(name.as_string());
-    if (!path) {
-      return path.error();
-    }
+    if (!path) return path.error();
     return builder.add_leaf(projection.root_, *path, 0, Child::Kind::drop, nullptr);
   };
   if (spec.is_string()) {
-    if (auto added = add(spec); !added) {
-      return added.error();
-    }
+    if (auto added = add(spec); !added) return added.error();
     return projection;
   }
-  if (!spec.is_array()) {
-    return Error(31002, "$unset specification must be a string or an array");
-  }
+  if (!spec.is_array()) return Error(31002, "$unset specification must be a string or an array");
   if (spec.as_document().empty()) {
     return Error(31119,
                  "$unset specification must be a string or an array with at least one field");
   }
   for (const Element& element : spec.as_document()) {
-    if (auto added = add(element); !added) {
-      return added.error();
-    }
+    if (auto added = add(element); !added) return added.error();
   }
   return projection;
 }

@@ -51,9 +51,7 @@ Result<Regex> Regex::compile(std::string_view pattern, std::string_view options)
         return Error(51108, join("invalid flag in regex options: ", std::string_view(&option, 1)));
     }
   }
-  if (pattern.size() > pattern_bytes_max) {
-    return Error(ErrorCode::bad_value, "Regular expression is too long");
-  }
+  if (pattern.size() > pattern_bytes_max) return Error(ErrorCode::bad_value, "Regular expression is too long");
   int code = 0;
   PCRE2_SIZE at = 0;
   pcre2_code* compiled = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
@@ -87,24 +85,14 @@ Result<bool> Regex::matches(std::string_view text, Meter& meter) const {
   int found = PCRE2_ERROR_MATCHLIMIT;
   for (;; limit = std::min(limit * match_steps_growth, match_steps_max)) {
     // A step of PCRE2 is a quarter of one of the meter.
-    if (!meter.spend(limit / 32 + steps_of_bytes(text.size()))) {
-      return too_many_steps_error();
-    }
+    if (!meter.spend(limit / 32 + steps_of_bytes(text.size()))) return too_many_steps_error();
     found = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0, 0, data.get(),
                         match_limits(limit));
-    if (found != PCRE2_ERROR_MATCHLIMIT || limit == match_steps_max) {
-      break;
-    }
-    if (!meter.spend(limit / 4)) {
-      return too_many_steps_error();
-    }
+    if (found != PCRE2_ERROR_MATCHLIMIT || limit == match_steps_max) break;
+    if (!meter.spend(limit / 4)) return too_many_steps_error();
   }
-  if (found >= 0) {
-    return true;
-  }
-  if (found == PCRE2_ERROR_NOMATCH) {
-    return false;
-  }
+  if (found >= 0) return true;
+  if (found == PCRE2_ERROR_NOMATCH) return false;
   return Error(ErrorCode::operation_failed, join("the regular expression /", pattern_,
                                                  "/ took too many steps or too much memory"));
 }

@@ -12,13 +12,9 @@ Result<void> check_find_projection(DocView projection) {
     if (element.name.ends_with(".$") || element.name == "$") {
       return unsupported_error("the positional projection", element.name);
     }
-    if (!element.is_document()) {
-      continue;
-    }
+    if (!element.is_document()) continue;
     for (const std::string_view op : {"$slice", "$elemMatch", "$meta"}) {
-      if (element.as_document().first().name == op) {
-        return unsupported_error("the projection operator", op);
-      }
+      if (element.as_document().first().name == op) return unsupported_error("the projection operator", op);
     }
   }
   return {};
@@ -29,46 +25,32 @@ Result<void> check_find_projection(DocView projection) {
 Result<void> DocumentQuery::drain() {
   for (;;) {
     auto doc = stages_.next();
-    if (!doc) {
-      return doc.error();
-    }
+    if (!doc) return doc.error();
     if (!*doc) {
       return {};
     }
-    if (auto taken = take_(std::move(**doc)); !taken) {
-      return taken;
-    }
+    if (auto taken = take_(std::move(**doc)); !taken) return taken;
   }
 }
 
 Result<void> DocumentQuery::push(DocView document) {
-  if (auto pushed = stages_.push(document); !pushed) {
-    return pushed;
-  }
+  if (auto pushed = stages_.push(document); !pushed) return pushed;
   return drain();
 }
 
 Result<void> DocumentQuery::finish() {
-  if (auto finished = stages_.finish(); !finished) {
-    return finished;
-  }
+  if (auto finished = stages_.finish(); !finished) return finished;
   return drain();
 }
 
 Result<bool> DocumentQuery::finish_step() {
   if (stages_.busy()) {
-    if (auto stepped = stages_.step(); !stepped) {
-      return stepped.error();
-    }
+    if (auto stepped = stages_.step(); !stepped) return stepped.error();
     return false;
   }
   auto doc = stages_.take();
-  if (!doc) {
-    return true;
-  }
-  if (auto taken = take_(std::move(*doc)); !taken) {
-    return taken.error();
-  }
+  if (!doc) return true;
+  if (auto taken = take_(std::move(*doc)); !taken) return taken.error();
   return false;
 }
 
@@ -76,58 +58,38 @@ Result<DocumentQuery> DocumentQuery::of_find(const FindQuery& query, MemoryBudge
   auto parsed = std::make_unique<Meter>(budget, "the parsed query", any_number_of_bytes);
   std::vector<StagePtr> stages;
   const auto add = [&](Result<StagePtr> stage) -> Result<void> {
-    if (!stage) {
-      return stage.error();
-    }
+    if (!stage) return stage.error();
     stages.push_back(std::move(*stage));
     return {};
   };
   const ParseScope scope(parsed.get());
   for (const DocView part : {query.filter, query.sort, query.projection}) {
-    if (auto valid = part.validate(); !valid) {
-      return valid.error();
-    }
+    if (auto valid = part.validate(); !valid) return valid.error();
   }
-  if (query.skip < 0 || query.limit < 0) {
-    return Error(ErrorCode::bad_value, "skip and limit must not be negative");
-  }
+  if (query.skip < 0 || query.limit < 0) return Error(ErrorCode::bad_value, "skip and limit must not be negative");
   if (auto added = add(parse_match_stage({BsonType::document, query.filter.bytes()}, scope));
       !added) {
     return added.error();
   }
   if (!query.sort.empty()) {
-    if (auto added = add(make_sort_stage(query.sort)); !added) {
-      return added.error();
-    }
+    if (auto added = add(make_sort_stage(query.sort)); !added) return added.error();
   }
-  if (query.skip > 0) {
-    stages.push_back(make_skip_stage(query.skip));
-  }
-  if (query.limit > 0) {
-    stages.push_back(make_limit_stage(query.limit));
-  }
+  if (query.skip > 0) stages.push_back(make_skip_stage(query.skip));
+  if (query.limit > 0) stages.push_back(make_limit_stage(query.limit));
   if (!query.projection.empty()) {
-    if (auto checked = check_find_projection(query.projection); !checked) {
-      return checked.error();
-    }
+    if (auto checked = check_find_projection(query.projection); !checked) return checked.error();
     auto project = parse_project_stage({BsonType::document, query.projection.bytes()}, scope);
-    if (auto added = add(std::move(project)); !added) {
-      return added.error();
-    }
+    if (auto added = add(std::move(project)); !added) return added.error();
   }
   return DocumentQuery(MergePipeline(std::move(stages), budget, stage_bytes_max, std::move(parsed)),
                        std::move(take));
 }
 
 Result<DocumentQuery> DocumentQuery::of_pipeline(DocView pipeline, MemoryBudget& budget, Take take) {
-  if (auto valid = pipeline.validate(); !valid) {
-    return valid.error();
-  }
+  if (auto valid = pipeline.validate(); !valid) return valid.error();
   auto parsed = std::make_unique<Meter>(budget, "the parsed pipeline", any_number_of_bytes);
   auto stages = parse_stages(pipeline, ParseScope(parsed.get()));
-  if (!stages) {
-    return stages.error();
-  }
+  if (!stages) return stages.error();
   return DocumentQuery(MergePipeline(std::move(*stages), budget, stage_bytes_max, std::move(parsed)),
                        std::move(take));
 }

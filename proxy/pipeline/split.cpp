@@ -53,13 +53,9 @@ struct DocumentStage {
 
 // Has an operator, at any depth. Paths and literals alone always have a value.
 bool can_fail(ValueView spec) noexcept {
-  if (!spec.is_document() && !spec.is_array()) {
-    return false;
-  }
+  if (!spec.is_document() && !spec.is_array()) return false;
   for (const Element& element : spec.as_document()) {
-    if (element.name.starts_with('$') || can_fail(element)) {
-      return true;
-    }
+    if (element.name.starts_with('$') || can_fail(element)) return true;
   }
   return false;
 }
@@ -86,16 +82,12 @@ DocumentStage describe_project(DocView spec) {
     }
   }
   stage.keeps_only = includes && !excludes;
-  if (!stage.touched.contains("_id")) {
-    stage.kept.insert("_id");
-  }
+  if (!stage.touched.contains("_id")) stage.kept.insert("_id");
   return stage;
 }
 
 void touch(DocumentStage& stage, ValueView path) {
-  if (path.is_string()) {
-    stage.touched.insert(std::string(top_level(path.as_string())));
-  }
+  if (path.is_string()) stage.touched.insert(std::string(top_level(path.as_string())));
 }
 
 // nullopt: not a stage of this kind.
@@ -123,24 +115,18 @@ std::optional<DocumentStage> describe(const Element& element) {
     stage.computes = true;
     return stage;
   }
-  if (name == "$project") {
-    return element.is_document() ? describe_project(element.as_document()) : stage;
-  }
+  if (name == "$project") return element.is_document() ? describe_project(element.as_document()) : stage;
   if (name == "$addFields" || name == "$set") {
     stage.computes = can_fail(element);
     if (element.is_document()) {
-      for (const Element& field : element.as_document()) {
-        stage.touched.insert(std::string(top_level(field.name)));
-      }
+      for (const Element& field : element.as_document()) stage.touched.insert(std::string(top_level(field.name)));
     }
     return stage;
   }
   if (name == "$unset") {
     touch(stage, element);
     if (element.is_array()) {
-      for (const Element& field : element.as_document()) {
-        touch(stage, field);
-      }
+      for (const Element& field : element.as_document()) touch(stage, field);
     }
     return stage;
   }
@@ -154,39 +140,19 @@ class Splitter {
   explicit Splitter(ParseScope scope) : scope_(std::move(scope)) {}
 
   Result<void> add(DocView spec) {
-    if (spec.count() != 1) {
-      return Error(40323, "A pipeline stage specification object must contain exactly one field.");
-    }
+    if (spec.count() != 1) return Error(40323, "A pipeline stage specification object must contain exactly one field.");
     const Element element = spec.first();
-    if (auto charged = scope_.charge(stage_cost_bytes); !charged) {
-      return charged;
-    }
-    if (scope_.refuses_partial() && (here_ || window_ || result_.merge_sort)) {
-      note_removals(element);
-    }
+    if (auto charged = scope_.charge(stage_cost_bytes); !charged) return charged;
+    if (scope_.refuses_partial() && (here_ || window_ || result_.merge_sort)) note_removals(element);
     if (!here_) {
-      if (const auto stage = describe(element)) {
-        return add_document_stage(spec, *stage);
-      }
-      if (element.name == "$sort" && !window_) {
-        return add_sort(spec, element);
-      }
-      if (element.name == "$limit") {
-        return add_limit(spec, element);
-      }
-      if (element.name == "$skip") {
-        return add_skip(spec, element);
-      }
+      if (const auto stage = describe(element)) return add_document_stage(spec, *stage);
+      if (element.name == "$sort" && !window_) return add_sort(spec, element);
+      if (element.name == "$limit") return add_limit(spec, element);
+      if (element.name == "$skip") return add_skip(spec, element);
       if (!window_) {
-        if (element.name == "$group") {
-          return add_group(spec, element);
-        }
-        if (element.name == "$count") {
-          return add_count(spec, element);
-        }
-        if (element.name == "$sortByCount") {
-          return add_sort_by_count(spec, element);
-        }
+        if (element.name == "$group") return add_group(spec, element);
+        if (element.name == "$count") return add_count(spec, element);
+        if (element.name == "$sortByCount") return add_sort_by_count(spec, element);
       }
     }
     return add_unseen(spec);
@@ -198,9 +164,7 @@ class Splitter {
     result_.shard_part = std::move(shard_).finish();
     result_.merge_part = std::move(text_).finish();
     result_.window_only = !here_;
-    if (!unseen_.empty()) {
-      result_.unseen = std::move(unseen_).finish();
-    }
+    if (!unseen_.empty()) result_.unseen = std::move(unseen_).finish();
     return std::move(result_);
   }
 
@@ -208,9 +172,7 @@ class Splitter {
   // Could this stage be evaluated here?
   Result<void> try_to_parse(DocView spec) const {
     std::optional<MeterScope> trial;
-    if (scope_.meter() != nullptr) {
-      trial.emplace(*scope_.meter());
-    }
+    if (scope_.meter() != nullptr) trial.emplace(*scope_.meter());
     std::vector<StagePtr> stages;
     return parse_stage(spec, scope_, stages);
   }
@@ -238,9 +200,7 @@ class Splitter {
   // The rest of the pipeline is evaluated here.
   Result<void> add_here(DocView spec) {
     const std::size_t before = result_.merge.size();
-    if (auto parsed = parse_stage(spec, scope_, result_.merge); !parsed) {
-      return parsed;
-    }
+    if (auto parsed = parse_stage(spec, scope_, result_.merge); !parsed) return parsed;
     here_ = here_ || result_.merge.size() > before;
     text_.add(spec);
     return {};
@@ -248,15 +208,9 @@ class Splitter {
 
   // A client's stage that only runs here.
   Result<void> add_unseen(DocView spec) {
-    if (auto placed = check_places(spec.first()); !placed) {
-      return placed;
-    }
-    if (auto added = add_here(spec); !added) {
-      return added;
-    }
-    if (unseen_.empty()) {
-      unseen_.add(match_nothing());
-    }
+    if (auto placed = check_places(spec.first()); !placed) return placed;
+    if (auto added = add_here(spec); !added) return added;
+    if (unseen_.empty()) unseen_.add(match_nothing());
     unseen_.add(spec);
     return {};
   }
@@ -268,21 +222,15 @@ class Splitter {
         to_shards = to_shards && stage.preserves(top_level(key.name));
       }
     }
-    if (!to_shards) {
-      return add_unseen(spec);
-    }
+    if (!to_shards) return add_unseen(spec);
     if (window_ && stage.computes) {
       // The shards would evaluate it for documents outside the window, too, where it could fail: so only if it can be
       // evaluated neither here nor by a merging shard.
       auto parsed = try_to_parse(spec);
-      if (parsed) {
-        return add_unseen(spec);
-      }
+      if (parsed) return add_unseen(spec);
       const bool left_to_merger =
           scope_.refuses_partial() && parsed.error().is(ErrorCode::command_not_supported);
-      if (left_to_merger || is_memory_refusal(parsed.error())) {
-        return parsed;
-      }
+      if (left_to_merger || is_memory_refusal(parsed.error())) return parsed;
     }
     shard_.add(spec);
     return {};
@@ -290,9 +238,7 @@ class Splitter {
 
   Result<void> add_sort(DocView spec, const Element& element) {
     auto checked = parse_sort_stage(element, scope_);
-    if (!checked) {
-      return checked.error();
-    }
+    if (!checked) return checked.error();
     shard_.add(spec);
     result_.merge_sort = BsonDoc(element.as_document());
     return {};
@@ -300,9 +246,7 @@ class Splitter {
 
   Result<void> add_limit(DocView spec, const Element& element) {
     auto limit = parse_limit(element);
-    if (!limit) {
-      return limit.error();
-    }
+    if (!limit) return limit.error();
     result_.limit = std::min(result_.limit.value_or(*limit), *limit);
     std::int64_t reach = 0;  // no shard contributes more than this
     if (!__builtin_add_overflow(result_.skip, *result_.limit, &reach) && reach > 0) {
@@ -318,15 +262,11 @@ class Splitter {
 
   Result<void> add_skip(DocView spec, const Element& element) {
     auto skip = parse_skip(element);
-    if (!skip) {
-      return skip.error();
-    }
+    if (!skip) return skip.error();
     if (__builtin_add_overflow(result_.skip, *skip, &result_.skip)) {
       result_.skip = std::numeric_limits<std::int64_t>::max();
     }
-    if (result_.limit) {
-      result_.limit = std::max<std::int64_t>(*result_.limit - *skip, 0);
-    }
+    if (result_.limit) result_.limit = std::max<std::int64_t>(*result_.limit - *skip, 0);
     result_.merge.push_back(make_skip_stage(*skip));
     text_.add(spec);
     window_ = true;
@@ -336,21 +276,13 @@ class Splitter {
   Result<void> add_group(DocView spec, const Element& element) {
     ValueView id;
     auto elements = read_group(element, &id);
-    if (!elements) {
-      return elements.error();
-    }
-    if (result_.merge_sort && group_needs_order(*elements)) {
-      return add_unseen(spec);
-    }
+    if (!elements) return elements.error();
+    if (result_.merge_sort && group_needs_order(*elements)) return add_unseen(spec);
     for (const AccumulatorElement& each : *elements) {
-      if (auto charged = scope_.charge(group_field_bytes(each)); !charged) {
-        return charged;
-      }
+      if (auto charged = scope_.charge(group_field_bytes(each)); !charged) return charged;
     }
     auto group = split_group(id, *elements);
-    if (!group) {
-      return group.error();
-    }
+    if (!group) return group.error();
     shard_.add(group->shard);
     enter_merge();
     result_.merge.push_back(make_group_stage(std::move(group->merge)));
@@ -360,9 +292,7 @@ class Splitter {
 
   Result<void> add_count(DocView spec, const Element& element) {
     auto field = parse_count_field(element);
-    if (!field) {
-      return field.error();
-    }
+    if (!field) return field.error();
     shard_.add(spec);
     enter_merge();
     text_.add(spec);
@@ -381,9 +311,7 @@ class Splitter {
     sort.begin_document("$sort").append("count", std::int32_t{-1}).end();
     shard_.add(spec);
     enter_merge();
-    if (auto added = add_here(std::move(group).finish()); !added) {
-      return added;
-    }
+    if (auto added = add_here(std::move(group).finish()); !added) return added;
     return add_here(std::move(sort).finish());
   }
 
@@ -408,13 +336,9 @@ Result<ParseScope> scope_of(const SplitOptions& options, Meter* meter) {
   const ParseScope none(meter);
   for (const Element& element : options.let) {
     auto value = parse_expression(element, none);
-    if (!value) {
-      return value.error();
-    }
+    if (!value) return value.error();
     const Value* constant = (*value)->constant();
-    if (constant == nullptr) {
-      return unsupported_error("the expression of the variable", join("$$", element.name));
-    }
+    if (constant == nullptr) return unsupported_error("the expression of the variable", join("$$", element.name));
     scope.bind_constant(element.name, *constant);
   }
   return scope;
@@ -424,18 +348,14 @@ Result<ParseScope> scope_of(const SplitOptions& options, Meter* meter) {
 
 Result<SplitPipeline> split(DocView pipeline, const SplitOptions& options) {
   for (const DocView part : {pipeline, options.let}) {
-    if (auto valid = part.validate(); !valid) {
-      return valid.error();
-    }
+    if (auto valid = part.validate(); !valid) return valid.error();
   }
   std::unique_ptr<Meter> parsed;
   if (options.budget != nullptr) {
     parsed = std::make_unique<Meter>(*options.budget, "the parsed pipeline", any_number_of_bytes);
   }
   auto scope = scope_of(options, parsed.get());
-  if (!scope) {
-    return scope.error();
-  }
+  if (!scope) return scope.error();
   if (options.refuse_partial) scope->refuse_partial();
   Splitter splitter(std::move(*scope));
   for (const Element& element : pipeline) {
@@ -443,12 +363,8 @@ Result<SplitPipeline> split(DocView pipeline, const SplitOptions& options) {
       return Error(ErrorCode::type_mismatch,
                    "Each element of the 'pipeline' array must be an object");
     }
-    if (auto added = splitter.add(element.as_document()); !added) {
-      return added.error();
-    }
-    if (auto checked = check_stage_count(splitter.merge()); !checked) {
-      return checked.error();
-    }
+    if (auto added = splitter.add(element.as_document()); !added) return added.error();
+    if (auto checked = check_stage_count(splitter.merge()); !checked) return checked.error();
   }
   SplitPipeline result = std::move(splitter).finish();
   if (parsed != nullptr) {

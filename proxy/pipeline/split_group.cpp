@@ -55,9 +55,7 @@ void write_number_count(BsonWriter& out, std::string_view name, ValueView input)
 class GroupSplitter {
  public:
   explicit GroupSplitter(const std::vector<AccumulatorElement>& elements) : elements_(elements) {
-    for (const AccumulatorElement& element : elements) {
-      names_.insert(element.name);
-    }
+    for (const AccumulatorElement& element : elements) names_.insert(element.name);
   }
 
   Result<SplitGroup> split(ValueView id) {
@@ -66,9 +64,7 @@ class GroupSplitter {
     auto merge_id = parse_field_path("_id");
     spec_.id = std::move(*merge_id);
     for (const AccumulatorElement& element : elements_) {
-      if (auto added = add(element); !added) {
-        return added.error();
-      }
+      if (auto added = add(element); !added) return added.error();
     }
     shard_.end();
     text_.end();
@@ -78,23 +74,17 @@ class GroupSplitter {
  private:
   Result<void> add(const AccumulatorElement& element) {
     const auto kind = find_accumulator(element.accumulator);
-    if (!kind) {
-      return no_accumulator(element.accumulator);
-    }
+    if (!kind) return no_accumulator(element.accumulator);
     // The client's own accumulator always stands in the shards' $group, also $avg: a shard refuses an unsupported one
     // with its own error.
     shard_.begin_document(element.name).append(element.accumulator, element.argument).end();
     const Combination& combination = combination_of(*kind);
     GroupField field{std::string(element.name), combination.merge, nullptr, nullptr};
-    if (*kind == AccumulatorKind::average) {
-      return add_average(element, std::move(field));
-    }
+    if (*kind == AccumulatorKind::average) return add_average(element, std::move(field));
     // A mongos reads the field as $$ROOT.<name>.
     if (element.name.empty()) return Error(40353, "FieldPath must not end with a '.'.");
     auto input = parse_field_path(element.name);
-    if (!input) {
-      return input.error();
-    }
+    if (!input) return input.error();
     field.input = std::move(*input);
     text_.begin_document(element.name);
     text_.append(combination.text, join("$", element.name)).end();
@@ -111,9 +101,7 @@ class GroupSplitter {
     field.input = std::move(*parse_field_path(sum));
     field.second = std::move(*parse_field_path(count));
     text_.begin_document(element.name).begin_array("$divide");
-    for (const std::string& name : {sum, count}) {
-      text_.begin_document_item().append("$sum", join("$", name)).end();
-    }
+    for (const std::string& name : {sum, count}) text_.begin_document_item().append("$sum", join("$", name)).end();
     text_.end().end();
     spec_.fields.push_back(std::move(field));
     return {};
@@ -121,9 +109,7 @@ class GroupSplitter {
 
   // A field name that the client's $group does not use.
   std::string hidden_name(std::string name) const {
-    while (names_.contains(name)) {
-      name.push_back('_');
-    }
+    while (names_.contains(name)) name.push_back('_');
     return name;
   }
 

@@ -46,9 +46,7 @@ Result<void> parse_sort_by_count(const Element& element, const ParseScope& scope
   for (const auto& [parser, spec] :
        {std::pair(&parse_group_stage, &group_spec), std::pair(&parse_sort_stage, &sort_spec)}) {
     auto stage = parser({BsonType::document, spec->view().bytes()}, scope);
-    if (!stage) {
-      return stage.error();
-    }
+    if (!stage) return stage.error();
     out.push_back(std::move(*stage));
   }
   return {};
@@ -66,27 +64,15 @@ Result<void> check_stage_count(const std::vector<StagePtr>& stages) {
 }
 
 Result<void> parse_stage(DocView spec, const ParseScope& scope, std::vector<StagePtr>& out) {
-  if (spec.count() != 1) {
-    return Error(40323, "A pipeline stage specification object must contain exactly one field.");
-  }
+  if (spec.count() != 1) return Error(40323, "A pipeline stage specification object must contain exactly one field.");
   const Element element = spec.first();
-  if (auto charged = scope.charge(stage_cost_bytes + element.bytes.size()); !charged) {
-    return charged;
-  }
-  if (element.name == "$sortByCount") {
-    return parse_sort_by_count(element, scope, out);
-  }
+  if (auto charged = scope.charge(stage_cost_bytes + element.bytes.size()); !charged) return charged;
+  if (element.name == "$sortByCount") return parse_sort_by_count(element, scope, out);
   for (const auto& [name, parser] : parsers) {
-    if (name != element.name) {
-      continue;
-    }
+    if (name != element.name) continue;
     auto stage = parser(element, scope);
-    if (!stage) {
-      return stage.error();
-    }
-    if (name == "$limit" && !out.empty()) {
-      out.back()->expect_limit(*parse_limit(element));
-    }
+    if (!stage) return stage.error();
+    if (name == "$limit" && !out.empty()) out.back()->expect_limit(*parse_limit(element));
     out.push_back(std::move(*stage));
     return {};
   }
@@ -100,35 +86,23 @@ Result<std::vector<StagePtr>> parse_stages(DocView pipeline, const ParseScope& s
       return Error(ErrorCode::type_mismatch,
                    "Each element of the 'pipeline' array must be an object");
     }
-    if (auto parsed = parse_stage(element.as_document(), scope, stages); !parsed) {
-      return parsed.error();
-    }
-    if (auto checked = check_stage_count(stages); !checked) {
-      return checked.error();
-    }
+    if (auto parsed = parse_stage(element.as_document(), scope, stages); !parsed) return parsed.error();
+    if (auto checked = check_stage_count(stages); !checked) return checked.error();
   }
   return stages;
 }
 
 Result<std::int64_t> parse_limit(ValueView value) {
-  if (!value.is_number()) {
-    return Error(15957, "the limit must be specified as a number");
-  }
+  if (!value.is_number()) return Error(15957, "the limit must be specified as a number");
   const auto limit = value.truncated_int64();  // as to 4.4
-  if (*limit <= 0) {
-    return Error(15958, "the limit must be positive");
-  }
+  if (*limit <= 0) return Error(15958, "the limit must be positive");
   return *limit;
 }
 
 Result<std::int64_t> parse_skip(ValueView value) {
   const auto skip = value.truncated_int64();
-  if (!skip) {
-    return Error(15972, join("invalid argument to $skip stage: expected a number: ", to_json(value)));
-  }
-  if (*skip < 0) {
-    return Error(15956, "Argument to $skip cannot be negative");
-  }
+  if (!skip) return Error(15972, join("invalid argument to $skip stage: expected a number: ", to_json(value)));
+  if (*skip < 0) return Error(15956, "Argument to $skip cannot be negative");
   return *skip;
 }
 
@@ -137,15 +111,9 @@ Result<std::string> parse_count_field(ValueView spec) {
     return Error(spec.is_string() ? 40157 : 40156, "the count field must be a non-empty string");
   }
   const std::string_view name = spec.as_string();
-  if (name.starts_with('$')) {
-    return Error(40158, "the count field cannot be a $-prefixed path");
-  }
-  if (name.find('\0') != std::string_view::npos) {
-    return Error(40159, "the count field cannot contain a null byte");
-  }
-  if (name.find('.') != std::string_view::npos) {
-    return Error(40160, "the count field cannot contain '.'");
-  }
+  if (name.starts_with('$')) return Error(40158, "the count field cannot be a $-prefixed path");
+  if (name.find('\0') != std::string_view::npos) return Error(40159, "the count field cannot contain a null byte");
+  if (name.find('.') != std::string_view::npos) return Error(40160, "the count field cannot contain '.'");
   return std::string(name);
 }
 

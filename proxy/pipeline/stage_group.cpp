@@ -21,34 +21,24 @@ class GroupStage final : public Stage {
   Result<void> push(DocView doc, Sink&) override {
     EvalContext context{doc, meter(), {}};
     auto id = evaluate(*spec_.id, context);
-    if (!id) {
-      return id.error();
-    }
+    if (!id) return id.error();
     auto group = spec_.id_field.empty() ? group_of(id->missing() ? Value::null() : *id) : group_of_field(*id);
-    if (!group) {
-      return group.error();
-    }
+    if (!group) return group.error();
     for (std::size_t i = 0; i < spec_.fields.size(); ++i) {
       const GroupField& field = spec_.fields[i];
       const std::uint64_t kept = meter().used_bytes();
       auto input = field.input->evaluate(context);
       auto second =
           field.second != nullptr ? field.second->evaluate(context) : Result<Value>(Value());
-      if (!input || !second) {
-        return input ? second.error() : input.error();
-      }
+      if (!input || !second) return input ? second.error() : input.error();
       meter().credit(meter().used_bytes() - kept);  // frees the evaluation's temporary values
-      if (auto added = groups_[*group].states[i]->add(*input, *second, meter()); !added) {
-        return added;
-      }
+      if (auto added = groups_[*group].states[i]->add(*input, *second, meter()); !added) return added;
     }
     return {};
   }
 
   Result<bool> emit(Sink& next) override {
-    if (!index_.empty()) {
-      index_.pop_back();
-    }
+    if (!index_.empty()) index_.pop_back();
     if (groups_.empty()) {
       meter().credit(meter().used_bytes());
       return false;
@@ -60,21 +50,13 @@ class GroupStage final : public Stage {
     out.append("_id", group.id.view());
     for (std::size_t i = 0; i < spec_.fields.size(); ++i) {
       auto value = group.states[i]->result(meter());
-      if (!value) {
-        return value.error();
-      }
-      if (value->missing()) {
-        continue;
-      }
-      if (out.size() + value->view().bytes.size() > value_bytes_max) {
-        return too_large_error();
-      }
+      if (!value) return value.error();
+      if (value->missing()) continue;
+      if (out.size() + value->view().bytes.size() > value_bytes_max) return too_large_error();
       out.append(spec_.fields[i].name, value->view());
     }
     const BsonDoc doc = std::move(out).finish();
-    if (auto pushed = next.push_built(doc); !pushed) {
-      return pushed.error();
-    }
+    if (auto pushed = next.push_built(doc); !pushed) return pushed.error();
     return true;
   }
 
@@ -92,9 +74,7 @@ class GroupStage final : public Stage {
 
   // A missing value of the _id's only field counts as null; of several fields it is left out.
   Result<std::size_t> group_of_field(const Value& id) {
-    if (!id.view().as_document().empty()) {
-      return group_of(id);
-    }
+    if (!id.view().as_document().empty()) return group_of(id);
     BsonWriter nothing;
     nothing.begin_document("_id").append_null(spec_.id_field).end();
     const BsonDoc holder = std::move(nothing).finish();
@@ -103,9 +83,7 @@ class GroupStage final : public Stage {
 
   Result<std::size_t> group_of(const Value& id) {
     if (index_.empty()) {
-      if (auto charged = meter().charge(index_parts * sizeof(Index)); !charged) {
-        return charged.error();
-      }
+      if (auto charged = meter().charge(index_parts * sizeof(Index)); !charged) return charged.error();
       index_.resize(index_parts);
     }
     std::string key;
@@ -113,21 +91,15 @@ class GroupStage final : public Stage {
     // The upper bits choose the part: its index uses the lower ones.
     Index& index = index_[(absl::HashOf(key) >> 32) % index_parts];
     const auto found = index.find(key);
-    if (found != index.end()) {
-      return found->second;
-    }
+    if (found != index.end()) return found->second;
     std::uint64_t bytes = key.size() + id.view().bytes.size() + sizeof(Group) + 64;
     for (const GroupField& field : spec_.fields) {
       bytes += sizeof(std::unique_ptr<Accumulator>) + accumulator_bytes(field.kind);
     }
-    if (auto charged = meter().charge(bytes); !charged) {
-      return charged.error();
-    }
+    if (auto charged = meter().charge(bytes); !charged) return charged.error();
     Group group{Value::borrowed(id.view()).retained(), {}};
     group.states.reserve(spec_.fields.size());
-    for (const GroupField& field : spec_.fields) {
-      group.states.push_back(make_accumulator(field.kind));
-    }
+    for (const GroupField& field : spec_.fields) group.states.push_back(make_accumulator(field.kind));
     groups_.push_back(std::move(group));
     index.emplace(std::move(key), groups_.size() - 1);
     return groups_.size() - 1;
@@ -143,9 +115,7 @@ class GroupStage final : public Stage {
 
 Result<GroupField> parse_field(const AccumulatorElement& element, const ParseScope& scope) {
   const auto kind = find_accumulator(element.accumulator);
-  if (!kind) {
-    return no_accumulator(element.accumulator);
-  }
+  if (!kind) return no_accumulator(element.accumulator);
   GroupField field{std::string(element.name), *kind, nullptr, nullptr};
   if (*kind == AccumulatorKind::count) {
     if (!element.argument.is_document() || !element.argument.as_document().empty()) {
@@ -158,9 +128,7 @@ Result<GroupField> parse_field(const AccumulatorElement& element, const ParseSco
     return Error(40237, join("The ", element.accumulator, " accumulator is a unary operator"));
   }
   auto input = parse_expression(element.argument, scope);
-  if (!input) {
-    return input.error();
-  }
+  if (!input) return input.error();
   field.input = std::move(*input);
   return field;
 }
@@ -168,16 +136,12 @@ Result<GroupField> parse_field(const AccumulatorElement& element, const ParseSco
 }  // namespace
 
 Result<std::vector<AccumulatorElement>> read_group(ValueView spec, ValueView* id) {
-  if (!spec.is_document()) {
-    return Error(15947, "a group's fields must be specified in an object");
-  }
+  if (!spec.is_document()) return Error(15947, "a group's fields must be specified in an object");
   std::vector<AccumulatorElement> elements;
   *id = ValueView();
   for (const Element& element : spec.as_document()) {
     if (element.name == "_id") {
-      if (id->exists()) {
-        return Error(15948, "a group's _id may only be specified once");
-      }
+      if (id->exists()) return Error(15948, "a group's _id may only be specified once");
       *id = element;
       continue;
     }
@@ -196,9 +160,7 @@ Result<std::vector<AccumulatorElement>> read_group(ValueView spec, ValueView* id
     const Element accumulator = element.as_document().first();
     elements.push_back({element.name, accumulator.name, accumulator});
   }
-  if (!id->exists()) {
-    return Error(15955, "a group specification must include an _id");
-  }
+  if (!id->exists()) return Error(15955, "a group specification must include an _id");
   return elements;
 }
 
@@ -207,33 +169,23 @@ StagePtr make_group_stage(GroupSpec spec) { return std::make_unique<GroupStage>(
 Result<StagePtr> parse_group_stage(ValueView value, const ParseScope& scope) {
   ValueView id;
   auto elements = read_group(value, &id);
-  if (!elements) {
-    return elements.error();
-  }
+  if (!elements) return elements.error();
   GroupSpec spec;
   if (id.is_array()) {  // a constant, with its strings as they are
-    if (auto charged = scope.charge(id.bytes.size()); !charged) {
-      return charged.error();
-    }
+    if (auto charged = scope.charge(id.bytes.size()); !charged) return charged.error();
     spec.id = make_constant(Value::borrowed(id).retained());
   } else {
     auto parsed = parse_expression(id, scope);
-    if (!parsed) {
-      return parsed.error();
-    }
+    if (!parsed) return parsed.error();
     spec.id = std::move(*parsed);
   }
   if (id.is_document() && id.as_document().count() == 1 && !id.as_document().first().name.starts_with('$')) {
     spec.id_field = id.as_document().first().name;
   }
   for (const AccumulatorElement& element : *elements) {
-    if (auto charged = scope.charge(group_field_bytes(element)); !charged) {
-      return charged.error();
-    }
+    if (auto charged = scope.charge(group_field_bytes(element)); !charged) return charged.error();
     auto field = parse_field(element, scope);
-    if (!field) {
-      return field.error();
-    }
+    if (!field) return field.error();
     spec.fields.push_back(std::move(*field));
   }
   return make_group_stage(std::move(spec));

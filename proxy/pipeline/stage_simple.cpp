@@ -16,9 +16,7 @@ class MatchStage final : public Stage {
   std::string_view name() const noexcept override { return "$match"; }
   Result<void> push(DocView doc, Sink& next) override {
     auto matched = filter_.matches(doc, meter());
-    if (!matched) {
-      return matched.error();
-    }
+    if (!matched) return matched.error();
     return *matched ? next.push(doc) : Result<void>();
   }
 
@@ -33,9 +31,7 @@ class ProjectStage final : public Stage {
   std::string_view name() const noexcept override { return name_; }
   Result<void> push(DocView doc, Sink& next) override {
     auto projected = projection_.apply(doc, meter());
-    if (!projected) {
-      return projected.error();
-    }
+    if (!projected) return projected.error();
     return projection_.computes() ? next.push_built(projected->view()) : next.push(projected->view());
   }
 
@@ -52,9 +48,7 @@ class ReplaceRootStage final : public Stage {
     const MeterScope scope(meter());
     EvalContext context{doc, meter(), {}};
     auto root = root_->evaluate(context);
-    if (!root) {
-      return root.error();
-    }
+    if (!root) return root.error();
     if (!root->is_document()) {
       return Error(40228, join("'newRoot' expression must evaluate to an object, but "
                                "resulting value was of type: '",
@@ -118,15 +112,11 @@ class CountStage final : public Stage {
     return {};
   }
   Result<bool> emit(Sink& next) override {
-    if (count_ == 0) {
-      return false;
-    }
+    if (count_ == 0) return false;
     BsonWriter writer;
     writer.append(field_, Value::integer(std::exchange(count_, 0)).view());
     const BsonDoc doc = std::move(writer).finish();
-    if (auto pushed = next.push(doc); !pushed) {
-      return pushed.error();
-    }
+    if (auto pushed = next.push(doc); !pushed) return pushed.error();
     return true;
   }
 
@@ -137,29 +127,21 @@ class CountStage final : public Stage {
 };
 
 Result<StagePtr> projecting(std::string_view name, Result<Projection> projection) {
-  if (!projection) {
-    return projection.error();
-  }
+  if (!projection) return projection.error();
   return std::make_unique<ProjectStage>(name, std::move(*projection));
 }
 
 }  // namespace
 
 Result<StagePtr> parse_match_stage(ValueView spec, const ParseScope& scope) {
-  if (!spec.is_document()) {
-    return Error(15959, "the match filter must be an expression in an object");
-  }
+  if (!spec.is_document()) return Error(15959, "the match filter must be an expression in an object");
   auto filter = Filter::parse(spec.as_document(), scope);
-  if (!filter) {
-    return filter.error();
-  }
+  if (!filter) return filter.error();
   return std::make_unique<MatchStage>(std::move(*filter));
 }
 
 Result<StagePtr> parse_project_stage(ValueView spec, const ParseScope& scope) {
-  if (!spec.is_document()) {
-    return Error(15969, "$project specification must be an object");
-  }
+  if (!spec.is_document()) return Error(15969, "$project specification must be an object");
   return projecting("$project", Projection::parse_project(spec.as_document(), scope));
 }
 
@@ -177,9 +159,7 @@ Result<StagePtr> parse_unset_stage(ValueView spec, const ParseScope& scope) {
 
 Result<StagePtr> parse_replace_with_stage(ValueView spec, const ParseScope& scope) {
   auto root = parse_expression(spec, scope);
-  if (!root) {
-    return root.error();
-  }
+  if (!root) return root.error();
   return std::make_unique<ReplaceRootStage>(std::move(*root));
 }
 
@@ -195,33 +175,25 @@ Result<StagePtr> parse_replace_root_stage(ValueView spec, const ParseScope& scop
     }
   }
   const ValueView root = spec.as_document()["newRoot"];
-  if (!root.exists()) {
-    return Error(40231, "no newRoot specified for the $replaceRoot stage");
-  }
+  if (!root.exists()) return Error(40231, "no newRoot specified for the $replaceRoot stage");
   return parse_replace_with_stage(root, scope);
 }
 
 Result<StagePtr> parse_limit_stage(ValueView spec, const ParseScope&) {
   auto limit = parse_limit(spec);
-  if (!limit) {
-    return limit.error();
-  }
+  if (!limit) return limit.error();
   return make_limit_stage(*limit);
 }
 
 Result<StagePtr> parse_skip_stage(ValueView spec, const ParseScope&) {
   auto skip = parse_skip(spec);
-  if (!skip) {
-    return skip.error();
-  }
+  if (!skip) return skip.error();
   return make_skip_stage(*skip);
 }
 
 Result<StagePtr> parse_count_stage(ValueView spec, const ParseScope&) {
   auto field = parse_count_field(spec);
-  if (!field) {
-    return field.error();
-  }
+  if (!field) return field.error();
   return std::make_unique<CountStage>(std::move(*field), false);
 }
 

@@ -27,21 +27,15 @@ class SortStage final : public Stage {
 
   Result<void> push(DocView doc, Sink&) override {
     Entry entry;
-    if (auto keyed = pattern_.append_key(entry.key, doc); !keyed) {
-      return keyed;
-    }
+    if (auto keyed = pattern_.append_key(entry.key, doc); !keyed) return keyed;
     entry.number = count_++;
     if (in_runs_ >= limit_ && runs_.front().entries.back() < entry) {
       return {};
     }
     entry.doc = BsonDoc(doc);
-    if (auto charged = meter().charge(cost(entry)); !charged) {
-      return charged;
-    }
+    if (auto charged = meter().charge(cost(entry)); !charged) return charged;
     gathered_.push_back(std::move(entry));
-    if (gathered_.size() >= run_entries_max_) {
-      end_run();
-    }
+    if (gathered_.size() >= run_entries_max_) end_run();
     return {};
   }
 
@@ -51,9 +45,7 @@ class SortStage final : public Stage {
       end_run();
       std::make_heap(runs_.begin(), runs_.end(), first_is_later);
     }
-    if (runs_.empty()) {
-      return false;
-    }
+    if (runs_.empty()) return false;
     std::pop_heap(runs_.begin(), runs_.end(), first_is_later);
     Run& run = runs_.back();
     const Entry entry = std::move(run.entries[run.at++]);
@@ -64,9 +56,7 @@ class SortStage final : public Stage {
     }
     auto pushed = next.push(entry.doc);
     meter().credit(cost(entry));
-    if (!pushed) {
-      return pushed.error();
-    }
+    if (!pushed) return pushed.error();
     return true;
   }
 
@@ -91,15 +81,11 @@ class SortStage final : public Stage {
   }
 
   void end_run() {
-    if (gathered_.empty()) {
-      return;
-    }
+    if (gathered_.empty()) return;
     std::sort(gathered_.begin(), gathered_.end());
     in_runs_ += gathered_.size();
     runs_.push_back({std::exchange(gathered_, {})});
-    if (limit_ == no_limit) {
-      return;
-    }
+    if (limit_ == no_limit) return;
     // A heap by the last entries: those beyond the limit are dropped.
     std::push_heap(runs_.begin(), runs_.end(), last_is_earlier);
     for (; in_runs_ > limit_; --in_runs_) {
@@ -111,9 +97,7 @@ class SortStage final : public Stage {
         runs_.pop_back();
         continue;
       }
-      if (entries.size() <= entries.capacity() / 2) {
-        entries.shrink_to_fit();
-      }
+      if (entries.size() <= entries.capacity() / 2) entries.shrink_to_fit();
       std::push_heap(runs_.begin(), runs_.end(), last_is_earlier);
     }
   }
@@ -131,9 +115,7 @@ class SortStage final : public Stage {
 };
 
 Result<void> check_pattern(DocView pattern) {
-  if (pattern.empty()) {
-    return Error(15976, "$sort stage must have at least one sort key");
-  }
+  if (pattern.empty()) return Error(15976, "$sort stage must have at least one sort key");
   for (const Element& element : pattern) {
     if (element.is_document()) {
       return element.as_document().first().name == "$meta"
@@ -148,9 +130,7 @@ Result<void> check_pattern(DocView pattern) {
     if (!direction || (*direction != 1 && *direction != -1)) {
       return Error(15975, "$sort key ordering must be 1 (for ascending) or -1 (for descending)");
     }
-    if (auto path = split_field_path(element.name); !path) {
-      return path.error();
-    }
+    if (auto path = split_field_path(element.name); !path) return path.error();
   }
   return {};
 }
@@ -158,20 +138,14 @@ Result<void> check_pattern(DocView pattern) {
 }  // namespace
 
 Result<StagePtr> parse_sort_stage(ValueView spec, const ParseScope&) {
-  if (!spec.is_document()) {
-    return Error(15973, "the $sort key specification must be an object");
-  }
-  if (auto checked = check_pattern(spec.as_document()); !checked) {
-    return checked.error();
-  }
+  if (!spec.is_document()) return Error(15973, "the $sort key specification must be an object");
+  if (auto checked = check_pattern(spec.as_document()); !checked) return checked.error();
   return make_sort_stage(spec.as_document());
 }
 
 Result<StagePtr> make_sort_stage(DocView pattern) {
   auto parsed = SortPattern::parse(pattern);
-  if (!parsed) {
-    return parsed.error();
-  }
+  if (!parsed) return parsed.error();
   return std::make_unique<SortStage>(std::move(*parsed));
 }
 

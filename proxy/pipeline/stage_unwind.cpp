@@ -32,9 +32,7 @@ void write_with(DocView doc, PathAt path, ValueView value, BsonWriter& out) {
     }
     found = true;
     if (last) {
-      if (value.exists()) {
-        out.append(*at, value);
-      }
+      if (value.exists()) out.append(*at, value);
     } else if (element.is_document()) {
       write_inner(element.as_document());
     } else if (value.exists()) {
@@ -63,9 +61,7 @@ class UnwindStage final : public Stage {
       value = value.is_document() ? value.as_document()[part] : ValueView();
     }
     if (value.is_array() && !value.as_document().empty()) {
-      if (auto charged = meter().charge(doc.size()); !charged) {
-        return charged;
-      }
+      if (auto charged = meter().charge(doc.size()); !charged) return charged;
       const std::ptrdiff_t array = value.bytes.data() - doc.data();
       doc_ = BsonDoc(doc);
       at_ = DocView::trusted(doc_.view().data() + array).begin();
@@ -80,20 +76,14 @@ class UnwindStage final : public Stage {
     if (value.is_array()) {  // empty: the field is removed
       return push_one(doc, ValueView(), Value::null(), next);
     }
-    if (spec_.index_path.empty()) {
-      return next.push(doc);
-    }
+    if (spec_.index_path.empty()) return next.push(doc);
     return push_one(doc, value, Value::null(), next);
   }
 
   bool is_full() const noexcept override { return !at_.done(); }
   Result<bool> emit(Sink& next) override {
-    if (at_.done()) {
-      return false;
-    }
-    if (auto pushed = push_one(doc_, *at_, Value::of(index_++), next); !pushed) {
-      return pushed.error();
-    }
+    if (at_.done()) return false;
+    if (auto pushed = push_one(doc_, *at_, Value::of(index_++), next); !pushed) return pushed.error();
     if ((++at_).done()) {
       meter().credit(doc_.size());
       doc_ = BsonDoc();
@@ -104,9 +94,7 @@ class UnwindStage final : public Stage {
  private:
   Result<void> push_one(DocView doc, ValueView value, const Value& index, Sink& next) {
     const MeterScope scope(meter());
-    if (auto charged = meter().charge(doc.size()); !charged) {
-      return charged;
-    }
+    if (auto charged = meter().charge(doc.size()); !charged) return charged;
     BsonWriter writer;
     write_with(doc, {spec_.path.data(), spec_.path.data() + spec_.path.size()}, value, writer);
     BsonDoc out = std::move(writer).finish();
@@ -132,9 +120,7 @@ Result<std::vector<std::string>> parse_path(ValueView value) {
                              bson_type_name(value.type)));
   }
   const std::string_view path = value.as_string();
-  if (path.empty()) {
-    return Error(28812, "no path specified to $unwind stage");
-  }
+  if (path.empty()) return Error(28812, "no path specified to $unwind stage");
   if (!path.starts_with('$')) {
     return Error(28818, join("path option to $unwind stage should be prefixed with a '$': ", path));
   }
@@ -151,9 +137,7 @@ Result<UnwindSpec> parse_object(DocView doc) {
   for (const Element& element : doc) {
     if (element.name == "path") {
       auto path = parse_path(element);
-      if (!path) {
-        return path.error();
-      }
+      if (!path) return path.error();
       spec.path = std::move(*path);
     } else if (element.name == "preserveNullAndEmptyArrays") {
       if (element.type != BsonType::boolean) {
@@ -174,17 +158,13 @@ Result<UnwindSpec> parse_object(DocView doc) {
                                  element.as_string()));
       }
       auto path = split_field_path(element.as_string());
-      if (!path) {
-        return path.error();
-      }
+      if (!path) return path.error();
       spec.index_path = std::move(*path);
     } else {
       return Error(28811, join("unrecognized option to $unwind stage: ", element.name));
     }
   }
-  if (spec.path.empty()) {
-    return Error(28812, "no path specified to $unwind stage");
-  }
+  if (spec.path.empty()) return Error(28812, "no path specified to $unwind stage");
   return spec;
 }
 
@@ -197,9 +177,7 @@ Result<StagePtr> parse_unwind_stage(ValueView value, const ParseScope&) {
                              bson_type_name(value.type)));
   }
   auto spec = value.is_document() ? parse_object(value.as_document()) : parse_short(value);
-  if (!spec) {
-    return spec.error();
-  }
+  if (!spec) return spec.error();
   return std::make_unique<UnwindStage>(std::move(*spec));
 }
 

@@ -26,9 +26,7 @@ Value Value::borrowed(ValueView view) noexcept {
   Value value;
   value.type_ = view.type;
   if (view.bytes.size() <= value.inline_.size()) {
-    if (!view.bytes.empty()) {
-      std::memcpy(value.inline_.data(), view.bytes.data(), view.bytes.size());
-    }
+    if (!view.bytes.empty()) std::memcpy(value.inline_.data(), view.bytes.data(), view.bytes.size());
     value.inline_size_ = static_cast<std::int8_t>(view.bytes.size());
   } else {
     value.inline_size_ = -1;
@@ -59,9 +57,7 @@ Value Value::integer(std::int64_t value) noexcept {
 Value Value::string(std::string_view text) {
   RecycledBytes bytes(text.size() + 5, 0);
   store_le(bytes.data(), static_cast<std::uint32_t>(text.size() + 1));
-  if (!text.empty()) {
-    std::memcpy(bytes.data() + 4, text.data(), text.size());
-  }
+  if (!text.empty()) std::memcpy(bytes.data() + 4, text.data(), text.size());
   return owned(BsonType::string, std::move(bytes));
 }
 
@@ -79,16 +75,12 @@ Value Value::array(BsonDoc elements) { return owned(BsonType::array, std::move(e
 
 Value Value::part(ValueView inside) const noexcept {
   Value value = borrowed(inside);
-  if (value.inline_size_ < 0) {
-    value.owner_ = owner_;
-  }
+  if (value.inline_size_ < 0) value.owner_ = owner_;
   return value;
 }
 
 Value Value::retained() const {
-  if (inline_size_ >= 0 || owner_ != nullptr) {
-    return *this;
-  }
+  if (inline_size_ >= 0 || owner_ != nullptr) return *this;
   Value value = *this;
   value.owner_ = std::make_shared<const RecycledBytes>(bytes_.begin(), bytes_.end());
   value.bytes_ = *value.owner_;
@@ -96,9 +88,7 @@ Value Value::retained() const {
 }
 
 std::weak_ordering compare(ValueView a, ValueView b) noexcept {
-  if (a.exists() && b.exists()) {
-    return compare_values(a, b);
-  }
+  if (a.exists() && b.exists()) return compare_values(a, b);
   const auto rank = [](ValueView v) {
     return v.exists() ? canonical_type(v.type) : canonical_type(BsonType::undefined);
   };
@@ -144,20 +134,14 @@ void ArrayBuilder::add(ValueView value) {
 }
 
 Result<Value> ArrayBuilder::finish(Meter& meter) && {
-  if (overflowed_) {
-    return too_large_error();
-  }
+  if (overflowed_) return too_large_error();
   BsonDoc doc = std::move(writer_).finish();
-  if (auto charged = meter.charge(doc.size()); !charged) {
-    return charged.error();
-  }
+  if (auto charged = meter.charge(doc.size()); !charged) return charged.error();
   return Value::array(std::move(doc));
 }
 
 void DocumentBuilder::add(std::string_view name, ValueView value) {
-  if (!value.exists() || overflowed_) {
-    return;
-  }
+  if (!value.exists() || overflowed_) return;
   if (writer_.size() + name.size() + value.bytes.size() > value_bytes_max) {
     overflowed_ = true;
     return;
@@ -166,23 +150,15 @@ void DocumentBuilder::add(std::string_view name, ValueView value) {
 }
 
 Result<Value> DocumentBuilder::finish(Meter& meter) && {
-  if (overflowed_) {
-    return too_large_error();
-  }
+  if (overflowed_) return too_large_error();
   BsonDoc doc = std::move(writer_).finish();
-  if (auto charged = meter.charge(doc.size()); !charged) {
-    return charged.error();
-  }
+  if (auto charged = meter.charge(doc.size()); !charged) return charged.error();
   return Value::document(std::move(doc));
 }
 
 Result<Value> metered_string(std::string_view text, Meter& meter) {
-  if (text.size() > value_bytes_max) {
-    return too_large_error();
-  }
-  if (auto charged = meter.charge(text.size()); !charged) {
-    return charged.error();
-  }
+  if (text.size() > value_bytes_max) return too_large_error();
+  if (auto charged = meter.charge(text.size()); !charged) return charged.error();
   return Value::string(text);
 }
 

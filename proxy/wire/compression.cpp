@@ -46,15 +46,11 @@ class Inflater {
   Inflater(const Inflater&) = delete;
   Inflater& operator=(const Inflater&) = delete;
   ~Inflater() {
-    if (ready_) {
-      inflateEnd(&stream_);
-    }
+    if (ready_) inflateEnd(&stream_);
   }
   // True when the stream that begins with `in` begins with out.size() bytes, which are in `out` then.
   bool begin(Bytes in, MutableBytes out) noexcept {
-    if (!ready_ || in.empty() || inflateReset(&stream_) != Z_OK) {
-      return false;
-    }
+    if (!ready_ || in.empty() || inflateReset(&stream_) != Z_OK) return false;
     stream_.next_in = const_cast<Bytef*>(in.data());
     stream_.avail_in = static_cast<uInt>(in.size());
     stream_.next_out = out.data();
@@ -64,9 +60,7 @@ class Inflater {
   }
   // True when `in` is one whole stream of exactly out.size() bytes.
   bool run(Bytes in, MutableBytes out) noexcept {
-    if (!ready_ || inflateReset(&stream_) != Z_OK) {
-      return false;
-    }
+    if (!ready_ || inflateReset(&stream_) != Z_OK) return false;
     std::uint8_t nothing = 0;  // zlib insists on an address
     stream_.next_in = const_cast<Bytef*>(in.empty() ? &nothing : in.data());
     stream_.avail_in = static_cast<uInt>(in.size());
@@ -88,9 +82,7 @@ Inflater& inflater_of_thread() noexcept {
 
 // Cuts `count` bytes off, as a little-endian number; nullopt: there are fewer.
 std::optional<std::uint32_t> take_number(Bytes& in, std::size_t count) noexcept {
-  if (in.size() < count) {
-    return std::nullopt;
-  }
+  if (in.size() < count) return std::nullopt;
   std::uint32_t number = 0;
   for (std::size_t i = 0; i < count; ++i) {
     number |= std::uint32_t{in[i]} << (8 * i);
@@ -100,13 +92,9 @@ std::optional<std::uint32_t> take_number(Bytes& in, std::size_t count) noexcept 
 }
 
 bool begin_snappy(Bytes in, MutableBytes out) noexcept {
-  if (!codec::take_snappy_length(in)) {
-    return false;
-  }
+  if (!codec::take_snappy_length(in)) return false;
   for (std::size_t filled = 0; filled < out.size();) {
-    if (!codec::take_snappy_element(in, out, filled)) {
-      return false;
-    }
+    if (!codec::take_snappy_element(in, out, filled)) return false;
   }
   return true;
 }
@@ -117,23 +105,17 @@ class Deflater {
   Deflater(const Deflater&) = delete;
   Deflater& operator=(const Deflater&) = delete;
   ~Deflater() {
-    if (ready_) {
-      deflateEnd(&stream_);
-    }
+    if (ready_) deflateEnd(&stream_);
   }
   // The bytes written; nullopt when they do not fit.
   std::optional<std::size_t> run(Bytes in, MutableBytes out) noexcept {
-    if (!ready_ || deflateReset(&stream_) != Z_OK) {
-      return std::nullopt;
-    }
+    if (!ready_ || deflateReset(&stream_) != Z_OK) return std::nullopt;
     std::uint8_t nothing = 0;
     stream_.next_in = const_cast<Bytef*>(in.empty() ? &nothing : in.data());
     stream_.avail_in = static_cast<uInt>(in.size());
     stream_.next_out = out.data();
     stream_.avail_out = static_cast<uInt>(out.size());
-    if (deflate(&stream_, Z_FINISH) != Z_STREAM_END) {
-      return std::nullopt;
-    }
+    if (deflate(&stream_, Z_FINISH) != Z_STREAM_END) return std::nullopt;
     return out.size() - stream_.avail_out;
   }
 
@@ -155,27 +137,19 @@ bool zstd_window_allowed(Bytes in) noexcept {
   if (in.size() < 6 || load_le<std::uint32_t>(in.data()) != frame_magic) {
     return true;  // no frame: decompression says so
   }
-  if ((in[4] & single_segment) != 0) {
-    return true;
-  }
+  if ((in[4] & single_segment) != 0) return true;
   const int log = 10 + (in[5] >> 3);
   const bool above_power = (in[5] & 7) != 0;
   return log + (above_power ? 1 : 0) <= limits::zstd_window_log_max;
 }
 
 Result<void> decompress_zstd(const CompressedHeader& header, MutableBytes out) {
-  if (auto checked = codec::check_zstd_frame(header, out.size()); checked.has_error()) {
-    return checked;
-  }
+  if (auto checked = codec::check_zstd_frame(header, out.size()); checked.has_error()) return checked;
   thread_local const std::unique_ptr<ZSTD_DCtx, FreeZstd> context(ZSTD_createDCtx());
-  if (!context) {
-    return Error(ErrorCode::exceeded_memory_limit, "no memory for a zstd context");
-  }
+  if (!context) return Error(ErrorCode::exceeded_memory_limit, "no memory for a zstd context");
   const std::size_t written = ZSTD_decompressDCtx(context.get(), out.data(), out.size(),
                                                   header.payload.data(), header.payload.size());
-  if (ZSTD_isError(written) != 0 || written != out.size()) {
-    return size_differs(out.size());
-  }
+  if (ZSTD_isError(written) != 0 || written != out.size()) return size_differs(out.size());
   return {};
 }
 
@@ -188,23 +162,17 @@ Result<void> decompress_snappy(const CompressedHeader& header, MutableBytes out)
   }
   char nothing = 0;
   char* to = out.empty() ? &nothing : reinterpret_cast<char*>(out.data());
-  if (!snappy::RawUncompress(in, header.payload.size(), to)) {
-    return size_differs(out.size());
-  }
+  if (!snappy::RawUncompress(in, header.payload.size(), to)) return size_differs(out.size());
   return {};
 }
 
 void copy(Bytes from, std::uint8_t* to) noexcept {
-  if (!from.empty()) {
-    std::memcpy(to, from.data(), from.size());
-  }
+  if (!from.empty()) std::memcpy(to, from.data(), from.size());
 }
 
 std::optional<std::size_t> compress_zstd(Bytes in, MutableBytes out) {
   thread_local const std::unique_ptr<ZSTD_CCtx, FreeZstd> context(ZSTD_createCCtx());
-  if (!context) {
-    return std::nullopt;
-  }
+  if (!context) return std::nullopt;
   const std::size_t written =
       ZSTD_compressCCtx(context.get(), out.data(), out.size(), in.data(), in.size(), zstd_level);
   return ZSTD_isError(written) != 0 ? std::nullopt : std::optional(written);
@@ -244,9 +212,7 @@ std::optional<std::uint32_t> take_snappy_length(Bytes& in) noexcept {
   std::uint64_t length = 0;
   for (int i = 0; i < 5; ++i) {
     const auto byte = take_number(in, 1);
-    if (!byte) {
-      return std::nullopt;
-    }
+    if (!byte) return std::nullopt;
     length |= std::uint64_t{*byte & 0x7f} << (7 * i);
     if ((*byte & 0x80) == 0) {
       return length > UINT32_MAX ? std::nullopt : std::optional(static_cast<std::uint32_t>(length));
@@ -257,49 +223,35 @@ std::optional<std::uint32_t> take_snappy_length(Bytes& in) noexcept {
 
 bool take_snappy_element(Bytes& in, MutableBytes out, std::size_t& filled) noexcept {
   const auto tag = take_number(in, 1);
-  if (!tag) {
-    return false;
-  }
+  if (!tag) return false;
   const std::uint32_t kind = *tag & 3;
   const std::uint32_t upper = *tag >> 2;
   if (kind == 0) {
     std::size_t length = std::size_t{upper} + 1;
     if (upper >= 60) {
       const auto more = take_number(in, upper - 59);
-      if (!more) {
-        return false;
-      }
+      if (!more) return false;
       length = std::size_t{*more} + 1;
     }
     length = std::min(length, out.size() - filled);
-    if (in.size() < length) {
-      return false;
-    }
+    if (in.size() < length) return false;
     std::copy_n(in.begin(), length, out.begin() + static_cast<std::ptrdiff_t>(filled));
     in = in.subspan(length);
     filled += length;
     return true;
   }
   const auto number = take_number(in, kind == 1 ? 1 : kind == 2 ? 2 : 4);
-  if (!number) {
-    return false;
-  }
+  if (!number) return false;
   const std::size_t offset = kind == 1 ? (upper >> 3 << 8 | *number) : *number;
-  if (offset == 0 || offset > filled) {
-    return false;
-  }
+  if (offset == 0 || offset > filled) return false;
   const std::size_t length = kind == 1 ? (upper & 7) + 4 : upper + 1;
   const std::size_t end = filled + std::min(length, out.size() - filled);
   constexpr std::size_t word = sizeof(std::uint64_t);
   if (offset >= word && out.size() - filled >= length + word) {
-    for (; filled < end; filled += word) {
-      std::memcpy(&out[filled], &out[filled - offset], word);
-    }
+    for (; filled < end; filled += word) std::memcpy(&out[filled], &out[filled - offset], word);
     filled = end;
   }
-  for (; filled < end; ++filled) {
-    out[filled] = out[filled - offset];
-  }
+  for (; filled < end; ++filled) out[filled] = out[filled - offset];
   return true;
 }
 
@@ -311,9 +263,7 @@ std::string_view compressor_name(Compressor compressor) noexcept {
 
 std::optional<Compressor> compressor_from_name(std::string_view name) noexcept {
   const auto found = std::find(compressor_names.begin(), compressor_names.end(), name);
-  if (found == compressor_names.end()) {
-    return std::nullopt;
-  }
+  if (found == compressor_names.end()) return std::nullopt;
   return static_cast<Compressor>(found - compressor_names.begin());
 }
 
@@ -321,18 +271,14 @@ std::vector<Compressor> parse_list(std::string_view text) {
   std::vector<Compressor> list;
   while (!text.empty()) {
     const auto known = compressor_from_name(take_item(text));
-    if (known && std::find(list.begin(), list.end(), *known) == list.end()) {
-      list.push_back(*known);
-    }
+    if (known && std::find(list.begin(), list.end(), *known) == list.end()) list.push_back(*known);
   }
   return list;
 }
 
 Result<std::vector<Compressor>> check_list(std::string_view text) {
   std::vector<Compressor> list;
-  if (text == "disabled") {
-    return list;
-  }
+  if (text == "disabled") return list;
   while (!text.empty()) {
     const std::string_view item = take_item(text);
     const auto known = compressor_from_name(item);
@@ -359,9 +305,7 @@ std::optional<std::uint32_t> peek_compressed_flags(Bytes start) {
   switch (static_cast<Compressor>(start[24])) {
     case Compressor::noop:
       begun = payload.size() >= flags.size();
-      if (begun) {
-        std::copy_n(payload.begin(), flags.size(), flags.begin());
-      }
+      if (begun) std::copy_n(payload.begin(), flags.size(), flags.begin());
       break;
     case Compressor::snappy:
       begun = begin_snappy(payload, flags);
@@ -416,17 +360,13 @@ Result<CompressedHeader> parse_compressed(Bytes whole_message) {
 Result<void> decompress(const CompressedHeader& header, MutableBytes out) {
   switch (header.compressor) {
     case Compressor::noop:
-      if (header.payload.size() != out.size()) {
-        return size_differs(out.size());
-      }
+      if (header.payload.size() != out.size()) return size_differs(out.size());
       copy(header.payload, out.data());
       return {};
     case Compressor::snappy:
       return decompress_snappy(header, out);
     case Compressor::zlib: {
-      if (!inflater_of_thread().run(header.payload, out)) {
-        return size_differs(out.size());
-      }
+      if (!inflater_of_thread().run(header.payload, out)) return size_differs(out.size());
       return {};
     }
     case Compressor::zstd:
@@ -479,9 +419,7 @@ Result<std::size_t> compress(Compressor compressor, Bytes in, MutableBytes out) 
       written = compress_zstd(in, out);
       break;
   }
-  if (!written) {
-    return Error(ErrorCode::internal_error, "compressing the message failed");
-  }
+  if (!written) return Error(ErrorCode::internal_error, "compressing the message failed");
   return *written;
 }
 
@@ -497,9 +435,7 @@ Result<std::size_t> compress_message(Compressor compressor, Bytes whole_message,
   }
   const Bytes body = whole_message.subspan(limits::message_header_bytes);
   Result<std::size_t> written = compress(compressor, body, out.subspan(compressed_prefix_bytes));
-  if (!written) {
-    return written;
-  }
+  if (!written) return written;
   const std::size_t total = compressed_prefix_bytes + *written;
   write_header(out.data(),
                {static_cast<std::int32_t>(total), load_le<std::int32_t>(whole_message.data() + 4),

@@ -15,9 +15,7 @@ namespace {
 // The bits of a word in reverse order: Boost takes a running remainder unreflected.
 std::uint32_t reflect(std::uint32_t word) noexcept {
   std::uint32_t reflected = 0;
-  for (int bit = 0; bit < 32; ++bit) {
-    reflected = (reflected << 1) | ((word >> bit) & 1);
-  }
+  for (int bit = 0; bit < 32; ++bit) reflected = (reflected << 1) | ((word >> bit) & 1);
   return reflected;
 }
 
@@ -30,13 +28,9 @@ __attribute__((target("sse4.2"))) std::uint32_t crc32c_native(Bytes bytes,
   std::uint64_t state = ~seed;
   const std::uint8_t* at = bytes.data();
   std::size_t left = bytes.size();
-  for (; left >= 8; left -= 8, at += 8) {
-    state = _mm_crc32_u64(state, load_le<std::uint64_t>(at));
-  }
+  for (; left >= 8; left -= 8, at += 8) state = _mm_crc32_u64(state, load_le<std::uint64_t>(at));
   auto narrow = static_cast<std::uint32_t>(state);
-  for (; left > 0; --left, ++at) {
-    narrow = _mm_crc32_u8(narrow, *at);
-  }
+  for (; left > 0; --left, ++at) narrow = _mm_crc32_u8(narrow, *at);
   return ~narrow;
 }
 
@@ -49,12 +43,8 @@ __attribute__((target("+crc"))) std::uint32_t crc32c_native(Bytes bytes,
   std::uint32_t state = ~seed;
   const std::uint8_t* at = bytes.data();
   std::size_t left = bytes.size();
-  for (; left >= 8; left -= 8, at += 8) {
-    state = __crc32cd(state, load_le<std::uint64_t>(at));
-  }
-  for (; left > 0; --left, ++at) {
-    state = __crc32cb(state, *at);
-  }
+  for (; left >= 8; left -= 8, at += 8) state = __crc32cd(state, load_le<std::uint64_t>(at));
+  for (; left > 0; --left, ++at) state = __crc32cb(state, *at);
   return ~state;
 }
 

@@ -48,25 +48,15 @@ Error no_cursor_reply(const char* what) {
 Result<void> take_cursor_field(CursorReply& result, DocView reply, const Element& field) {
   if (field.name == "id") {
     const std::optional<std::int64_t> id = field.to_int64();
-    if (!id) {
-      return no_cursor_reply("cursor.id is not an integer");
-    }
+    if (!id) return no_cursor_reply("cursor.id is not an integer");
     result.id = *id;
-    if (field.type == BsonType::int64) {
-      result.id_offset = static_cast<std::size_t>(field.bytes.data() - reply.data());
-    }
+    if (field.type == BsonType::int64) result.id_offset = static_cast<std::size_t>(field.bytes.data() - reply.data());
   } else if (field.name == "ns") {
-    if (!field.is_string()) {
-      return no_cursor_reply("cursor.ns is not a string");
-    }
+    if (!field.is_string()) return no_cursor_reply("cursor.ns is not a string");
     result.ns = field.as_string();
   } else if (field.name == "firstBatch" || field.name == "nextBatch") {
-    if (!field.is_array()) {
-      return no_cursor_reply("the batch is not an array");
-    }
-    if (!result.batch_name.empty()) {
-      return no_cursor_reply("two batches");
-    }
+    if (!field.is_array()) return no_cursor_reply("the batch is not an array");
+    if (!result.batch_name.empty()) return no_cursor_reply("two batches");
     result.batch_name = field.name;
     result.batch = field.as_document();
     result.batch_offset = static_cast<std::size_t>(field.bytes.data() - reply.data());
@@ -88,19 +78,11 @@ Result<void> take_cursor(CursorReply& result, DocView reply) {
         (it->name == "ns" && result.ns.data() != nullptr)) {
       continue;
     }
-    if (Result<void> taken = take_cursor_field(result, reply, *it); !taken) {
-      return taken;
-    }
+    if (Result<void> taken = take_cursor_field(result, reply, *it); !taken) return taken;
   }
-  if (it.malformed()) {
-    return Error(ErrorCode::invalid_bson, "the cursor of the reply is not valid BSON");
-  }
-  if (!has_id) {
-    return no_cursor_reply("cursor.id is missing");
-  }
-  if (result.batch_name.empty()) {
-    return no_cursor_reply("the batch is missing");
-  }
+  if (it.malformed()) return Error(ErrorCode::invalid_bson, "the cursor of the reply is not valid BSON");
+  if (!has_id) return no_cursor_reply("cursor.id is missing");
+  if (result.batch_name.empty()) return no_cursor_reply("the batch is missing");
   return {};
 }
 
@@ -118,9 +100,7 @@ Result<CursorReply> parse_cursor_reply(DocView reply) {
     if (it->name == "ok") {
       if (!std::exchange(has_ok, true)) ok = is_true(*it);
     } else if (it->name == "cursor" && it->is_document()) {
-      if (has_cursor) {
-        return no_cursor_reply("two cursors");
-      }
+      if (has_cursor) return no_cursor_reply("two cursors");
       has_cursor = true;
       result.cursor = it->as_document();
     } else if (it->name == "operationTime") {
@@ -131,27 +111,17 @@ Result<CursorReply> parse_cursor_reply(DocView reply) {
       result.recovery_token = *it;
     }
   }
-  if (it.malformed()) {
-    return Error(ErrorCode::invalid_bson, "the reply is not valid BSON");
-  }
-  if (!ok) {
-    return error_from_reply(reply);
-  }
-  if (!has_cursor) {
-    return no_cursor_reply("cursor is missing");
-  }
-  if (Result<void> taken = take_cursor(result, reply); !taken) {
-    return std::move(taken).error();
-  }
+  if (it.malformed()) return Error(ErrorCode::invalid_bson, "the reply is not valid BSON");
+  if (!ok) return error_from_reply(reply);
+  if (!has_cursor) return no_cursor_reply("cursor is missing");
+  if (Result<void> taken = take_cursor(result, reply); !taken) return std::move(taken).error();
   return result;
 }
 
 Result<CursorReply> parse_cursor(DocView reply, DocView cursor) {
   CursorReply result;
   result.cursor = cursor;
-  if (Result<void> taken = take_cursor(result, reply); !taken) {
-    return std::move(taken).error();
-  }
+  if (Result<void> taken = take_cursor(result, reply); !taken) return std::move(taken).error();
   return result;
 }
 
@@ -169,9 +139,7 @@ Error error_from_reply(DocView reply) {
       error.message = field.as_string();
     } else if (field.name == "errorLabels" && field.is_array()) {
       for (const Element& label : field.as_document()) {
-        if (label.is_string()) {
-          error.labels.emplace_back(label.as_string());
-        }
+        if (label.is_string()) error.labels.emplace_back(label.as_string());
       }
     } else if (std::find(not_extra.begin(), not_extra.end(), field.name) == not_extra.end()) {
       extra.append_element(field);

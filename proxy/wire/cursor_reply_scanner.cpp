@@ -33,13 +33,9 @@ struct ElementHead {
 std::optional<ElementHead> read_head(Bytes bytes, std::size_t at, std::size_t end) {
   const auto first = bytes.begin() + static_cast<std::ptrdiff_t>(std::min(at + 1, bytes.size()));
   const auto last = bytes.begin() + static_cast<std::ptrdiff_t>(std::min(end, bytes.size()));
-  if (first >= last) {
-    return std::nullopt;
-  }
+  if (first >= last) return std::nullopt;
   const auto nul = std::find(first, last, std::uint8_t{0});
-  if (nul == last) {
-    return std::nullopt;
-  }
+  if (nul == last) return std::nullopt;
   const auto size = static_cast<std::size_t>(nul - first);
   return ElementHead{static_cast<BsonType>(bytes[at]),
                      {reinterpret_cast<const char*>(bytes.data()) + at + 1, size},
@@ -53,17 +49,11 @@ Result<CursorReplyScanner::Head> CursorReplyScanner::feed_head(Bytes from_start)
   reply_fields_.resize(4);
   fields_overflow_ = false;
   Result<Head> opened = open_message(from_start);
-  if (!opened || *opened != Head::batch) {
-    return opened;
-  }
+  if (!opened || *opened != Head::batch) return opened;
   from_start = from_start.first(std::min(from_start.size(), message_bytes_));
   Result<Walk> walked = walk_reply(from_start);
-  if (!walked) {
-    return std::move(walked).error();
-  }
-  if (fields_overflow_) {
-    return Head::unstreamable;
-  }
+  if (!walked) return std::move(walked).error();
+  if (fields_overflow_) return Head::unstreamable;
   switch (*walked) {
     case Walk::batch:
       if (cursor_fields_.size() + reply_fields_.size() + parts_.tail_bytes >
@@ -71,41 +61,27 @@ Result<CursorReplyScanner::Head> CursorReplyScanner::feed_head(Bytes from_start)
         return Head::unstreamable;
       }
       publish();
-      if (Result<void> checked = check_fields(); !checked) {
-        return std::move(checked).error();
-      }
+      if (Result<void> checked = check_fields(); !checked) return std::move(checked).error();
       return Head::batch;
     case Walk::finished:
       return from_start.size() == message_bytes_ ? Head::no_batch : Head::unstreamable;
     case Walk::need_more:
       break;
   }
-  if (from_start.size() == message_bytes_) {
-    return malformed("an element goes beyond its document");
-  }
+  if (from_start.size() == message_bytes_) return malformed("an element goes beyond its document");
   return from_start.size() >= limits::reply_complete_bytes_max ? Head::unstreamable
                                                                : Head::need_more;
 }
 
 // Head::batch here means: the envelope is right and known, go on.
 Result<CursorReplyScanner::Head> CursorReplyScanner::open_message(Bytes from_start) {
-  if (from_start.size() < limits::message_header_bytes) {
-    return Head::need_more;
-  }
+  if (from_start.size() < limits::message_header_bytes) return Head::need_more;
   Result<MessageHeader> header = parse_reply_header(from_start);
-  if (!header) {
-    return std::move(header).error();
-  }
-  if (!header->is(OpCode::msg)) {
-    return malformed("not an OP_MSG");
-  }
+  if (!header) return std::move(header).error();
+  if (!header->is(OpCode::msg)) return malformed("not an OP_MSG");
   message_bytes_ = static_cast<std::size_t>(header->message_length);
-  if (message_bytes_ < body_at + document_size_min) {
-    return malformed("too short");
-  }
-  if (from_start.size() < body_at + 4) {
-    return Head::need_more;
-  }
+  if (message_bytes_ < body_at + document_size_min) return malformed("too short");
+  if (from_start.size() < body_at + 4) return Head::need_more;
   if (peek_flags(from_start) != 0 || from_start[body_at - 1] != 0) {
     return Head::unstreamable;  // parse_op_msg_reply judges it
   }
@@ -124,13 +100,9 @@ Result<CursorReplyScanner::Walk> CursorReplyScanner::walk_reply(Bytes from_start
   std::size_t at = body_at + 4;
   while (at < body_end_) {
     const std::optional<ElementHead> head = read_head(from_start, at, body_end_);
-    if (!head) {
-      return Walk::need_more;
-    }
+    if (!head) return Walk::need_more;
     if (head->name == "cursor" && head->type == BsonType::document) {
-      if (head->value_at + 4 > std::min(from_start.size(), body_end_)) {
-        return Walk::need_more;
-      }
+      if (head->value_at + 4 > std::min(from_start.size(), body_end_)) return Walk::need_more;
       const auto size = load_le<std::uint32_t>(from_start.data() + head->value_at);
       if (size < document_size_min || size > body_end_ - head->value_at) {
         return malformed("the cursor's length is wrong");
@@ -141,14 +113,10 @@ Result<CursorReplyScanner::Walk> CursorReplyScanner::walk_reply(Bytes from_start
     const std::uint8_t* value = from_start.data() + head->value_at;
     const std::size_t size =
         bson_value_size(head->type, value, from_start.data() + std::min(from_start.size(), body_end_));
-    if (size == no_size) {
-      return Walk::need_more;
-    }
+    if (size == no_size) return Walk::need_more;
     const std::size_t next = head->value_at + size;
     fields_overflow_ = !add_field(reply_fields_, from_start.subspan(at, next - at));
-    if (fields_overflow_) {
-      return Walk::need_more;
-    }
+    if (fields_overflow_) return Walk::need_more;
     at = next;
   }
   return Walk::finished;
@@ -158,33 +126,21 @@ Result<CursorReplyScanner::Walk> CursorReplyScanner::walk_cursor(Bytes from_star
                                                                  std::size_t end) {
   while (at < end) {
     const std::optional<ElementHead> head = read_head(from_start, at, end);
-    if (!head) {
-      return Walk::need_more;
-    }
+    if (!head) return Walk::need_more;
     if (is_batch_name(head->name)) {
-      if (head->type != BsonType::array) {
-        return malformed("the batch is not an array");
-      }
-      if (head->value_at + 4 > std::min(from_start.size(), end)) {
-        return Walk::need_more;
-      }
+      if (head->type != BsonType::array) return malformed("the batch is not an array");
+      if (head->value_at + 4 > std::min(from_start.size(), end)) return Walk::need_more;
       Result<void> taken = take_batch(from_start, head->name, head->value_at, end);
-      if (!taken) {
-        return std::move(taken).error();
-      }
+      if (!taken) return std::move(taken).error();
       return Walk::batch;
     }
     const std::uint8_t* value = from_start.data() + head->value_at;
     const std::size_t size =
         bson_value_size(head->type, value, from_start.data() + std::min(from_start.size(), end));
-    if (size == no_size) {
-      return Walk::need_more;
-    }
+    if (size == no_size) return Walk::need_more;
     const std::size_t next = head->value_at + size;
     fields_overflow_ = !add_field(cursor_fields_, from_start.subspan(at, next - at));
-    if (fields_overflow_) {
-      return Walk::need_more;
-    }
+    if (fields_overflow_) return Walk::need_more;
     at = next;
   }
   return Walk::finished;
@@ -193,9 +149,7 @@ Result<CursorReplyScanner::Walk> CursorReplyScanner::walk_cursor(Bytes from_star
 Result<void> CursorReplyScanner::take_batch(Bytes from_start, std::string_view name,
                                             std::size_t value_at, std::size_t cursor_end) {
   const auto size = load_le<std::uint32_t>(from_start.data() + value_at);
-  if (size < document_size_min || size > cursor_end - value_at) {
-    return malformed("the batch's length is wrong");
-  }
+  if (size < document_size_min || size > cursor_end - value_at) return malformed("the batch's length is wrong");
   parts_.batch_name = name == "firstBatch" ? "firstBatch" : "nextBatch";
   parts_.batch_offset = value_at;
   parts_.batch_bytes = size;
@@ -204,15 +158,11 @@ Result<void> CursorReplyScanner::take_batch(Bytes from_start, std::string_view n
 }
 
 Result<bool> CursorReplyScanner::feed_tail(Bytes piece) {
-  if (piece.size() > tail_missing()) {
-    return malformed("bytes after its end");
-  }
+  if (piece.size() > tail_missing()) return malformed("bytes after its end");
   tail_.reserve(parts_.tail_bytes);
   tail_.insert(tail_.end(), piece.begin(), piece.end());
   if (!done_ && tail_missing() == 0) {
-    if (Result<void> finished = finish_tail(); !finished) {
-      return std::move(finished).error();
-    }
+    if (Result<void> finished = finish_tail(); !finished) return std::move(finished).error();
     done_ = true;
   }
   return done_;
@@ -222,35 +172,23 @@ Result<void> CursorReplyScanner::finish_tail() {
   const std::size_t tail_at = parts_.batch_offset + parts_.batch_bytes;
   const std::uint8_t* cursor_end = tail_.data() + (cursor_end_ - tail_at);
   const std::uint8_t* body_end = tail_.data() + (body_end_ - tail_at);
-  if (*cursor_end != 0 || *body_end != 0) {
-    return malformed("a document does not end with a zero byte");
-  }
+  if (*cursor_end != 0 || *body_end != 0) return malformed("a document does not end with a zero byte");
   cursor_fields_.pop_back();
   reply_fields_.pop_back();
   DocIterator it(tail_.data(), cursor_end);
   for (; !it.done(); ++it) {
-    if (is_batch_name(it->name)) {
-      return malformed("two batches");
-    }
+    if (is_batch_name(it->name)) return malformed("two batches");
     cursor_fields_.insert(cursor_fields_.end(), it->raw.begin(), it->raw.end());
   }
-  if (it.malformed()) {
-    return malformed("the cursor's fields");
-  }
+  if (it.malformed()) return malformed("the cursor's fields");
   it = DocIterator(cursor_end + 1, body_end);
   for (; !it.done(); ++it) {
-    if (it->name == "cursor") {
-      return malformed("two cursors");
-    }
+    if (it->name == "cursor") return malformed("two cursors");
     reply_fields_.insert(reply_fields_.end(), it->raw.begin(), it->raw.end());
   }
-  if (it.malformed()) {
-    return malformed("the reply's fields");
-  }
+  if (it.malformed()) return malformed("the reply's fields");
   publish();
-  if (!parts_.id_known || !parts_.ok_known) {
-    return malformed("id or ok is missing");
-  }
+  if (!parts_.id_known || !parts_.ok_known) return malformed("id or ok is missing");
   return check_fields();
 }
 
@@ -265,9 +203,7 @@ Result<void> CursorReplyScanner::check_fields() const {
 
 // False: too many bytes for a reply's fields.
 bool CursorReplyScanner::add_field(RecycledBytes& fields, Bytes raw) {
-  if (cursor_fields_.size() + reply_fields_.size() + raw.size() > limits::reply_tail_bytes_max) {
-    return false;
-  }
+  if (cursor_fields_.size() + reply_fields_.size() + raw.size() > limits::reply_tail_bytes_max) return false;
   fields.insert(fields.end(), raw.begin(), raw.end());
   return true;
 }

@@ -52,9 +52,7 @@ Result<void> DocumentCounter::feed(Bytes piece) {
         document_left_ -= hop;
         passed_bytes_ += hop;
         if (document_left_ == 0) {
-          if (piece[hop - 1] != 0) {
-            return bad_array("a document does not end with a zero byte");
-          }
+          if (piece[hop - 1] != 0) return bad_array("a document does not end with a zero byte");
           ++count_;
           state_ = State::type;
         }
@@ -64,9 +62,7 @@ Result<void> DocumentCounter::feed(Bytes piece) {
       case State::done:
         return bad_array("bytes after the array's end");
     }
-    if (!step) {
-      return step;
-    }
+    if (!step) return step;
   }
   return {};
 }
@@ -102,9 +98,7 @@ bool DocumentCounter::fill_length(Bytes& piece) {
   length_filled_ = static_cast<std::uint8_t>(length_filled_ + taken);
   passed_bytes_ += taken;
   piece = piece.subspan(taken);
-  if (length_filled_ < length_.size()) {
-    return false;
-  }
+  if (length_filled_ < length_.size()) return false;
   length_filled_ = 0;
   return true;
 }
@@ -121,18 +115,12 @@ Result<void> DocumentCounter::on_array_length() {
 
 Result<void> DocumentCounter::on_type(std::uint8_t type) {
   if (type == static_cast<std::uint8_t>(BsonType::eoo)) {
-    if (passed_bytes_ != total_bytes_) {
-      return bad_array("the array ends before its length");
-    }
+    if (passed_bytes_ != total_bytes_) return bad_array("the array ends before its length");
     state_ = State::done;
     return {};
   }
-  if (type != static_cast<std::uint8_t>(BsonType::document)) {
-    return bad_array("an element is not a document");
-  }
-  if (passed_bytes_ == total_bytes_) {
-    return bad_array("the array does not end with a zero byte");
-  }
+  if (type != static_cast<std::uint8_t>(BsonType::document)) return bad_array("an element is not a document");
+  if (passed_bytes_ == total_bytes_) return bad_array("the array does not end with a zero byte");
   name_bytes_ = 0;
   state_ = State::name;
   return {};
@@ -142,9 +130,7 @@ Result<void> DocumentCounter::on_name_byte(std::uint8_t byte) {
   if (passed_bytes_ == total_bytes_ || (byte != 0 && ++name_bytes_ > name_bytes_max)) {
     return bad_array("an index does not end");
   }
-  if (byte == 0) {
-    state_ = State::document_length;
-  }
+  if (byte == 0) state_ = State::document_length;
   return {};
 }
 

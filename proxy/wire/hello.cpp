@@ -33,9 +33,7 @@ Result<void> check_section(DocView client, std::string_view name,
                                                                std::string(name) +
                                                                "' in the client metadata document");
   }
-  if (!section.is_document()) {
-    return wrong_type("client." + std::string(name), section.type, "object");
-  }
+  if (!section.is_document()) return wrong_type("client." + std::string(name), section.type, "object");
   for (std::string_view field : fields) {
     const Element value = section.as_document().find(field);
     const std::string path = std::string(name) + "." + std::string(field);
@@ -43,9 +41,7 @@ Result<void> check_section(DocView client, std::string_view name,
       return Error(ErrorCode::client_metadata_missing_field,
                    "Missing required field '" + path + "' in the client metadata document");
     }
-    if (!value.is_string()) {
-      return wrong_type("client." + path, value.type, "string");
-    }
+    if (!value.is_string()) return wrong_type("client." + path, value.type, "string");
   }
   return {};
 }
@@ -55,16 +51,12 @@ Result<void> check_application(DocView client) {
   if (!application.exists()) {
     return {};
   }
-  if (!application.is_document()) {
-    return wrong_type("client.application", application.type, "object");
-  }
+  if (!application.is_document()) return wrong_type("client.application", application.type, "object");
   const Element name = application.as_document().find("name");
   if (!name.exists()) {
     return {};
   }
-  if (!name.is_string()) {
-    return wrong_type("client.application.name", name.type, "string");
-  }
+  if (!name.is_string()) return wrong_type("client.application.name", name.type, "string");
   if (name.as_string().size() > limits::application_name_bytes_max) {
     return Error(ErrorCode::client_metadata_app_name_too_large,
                  "The 'application.name' field of the client metadata document must be no more "
@@ -82,39 +74,25 @@ Result<TopologyVersion> parse_topology_version(DocView document) {
     return wrong_type("topologyVersion.processId", process_id.type, "objectId");
   }
   const std::optional<std::int64_t> count = counter.to_int64();
-  if (!count) {
-    return wrong_type("topologyVersion.counter", counter.type, "long");
-  }
-  if (*count < 0) {
-    return Error(code_negative_counter, "topologyVersion must have a non-negative counter");
-  }
+  if (!count) return wrong_type("topologyVersion.counter", counter.type, "long");
+  if (*count < 0) return Error(code_negative_counter, "topologyVersion must have a non-negative counter");
   return TopologyVersion{process_id.bytes, *count};
 }
 
 Result<void> check_compression(const Element& field) {
-  if (!field.is_array()) {
-    return wrong_type(field.name, field.type, "array");
-  }
+  if (!field.is_array()) return wrong_type(field.name, field.type, "array");
   DocIterator it = field.as_document().begin();
   for (; !it.done(); ++it) {
-    if (!it->is_string()) {
-      return wrong_type("compression." + std::string(it->name), it->type, "string");
-    }
+    if (!it->is_string()) return wrong_type("compression." + std::string(it->name), it->type, "string");
   }
-  if (it.malformed()) {
-    return Error(ErrorCode::invalid_bson, "the compression field is not valid BSON");
-  }
+  if (it.malformed()) return Error(ErrorCode::invalid_bson, "the compression field is not valid BSON");
   return {};
 }
 
 Result<void> take_client(HelloRequest& request, const Element& field) {
-  if (!field.is_document()) {
-    return wrong_type(field.name, field.type, "object");
-  }
+  if (!field.is_document()) return wrong_type(field.name, field.type, "object");
   const DocView client = field.as_document();
-  if (Result<void> checked = check_client_metadata(client); !checked) {
-    return checked;
-  }
+  if (Result<void> checked = check_client_metadata(client); !checked) return checked;
   request.client = client;
   if (const ValueView name = client.find_path("application.name"); name.exists()) {
     request.application_name = name.as_string();
@@ -136,34 +114,22 @@ Result<void> take_field(HelloRequest& request, const Element& field) {
     return take_client(request, field);
   } else if (field.name == "compression") {
     Result<void> checked = check_compression(field);
-    if (checked) {
-      request.compression = field.as_document();
-    }
+    if (checked) request.compression = field.as_document();
     return checked;
   } else if (field.name == "saslSupportedMechs") {
-    if (!field.is_string()) {
-      return wrong_type(field.name, field.type, "string");
-    }
+    if (!field.is_string()) return wrong_type(field.name, field.type, "string");
     request.sasl_supported_mechs = field.as_string();
   } else if (field.name == "speculativeAuthenticate") {
-    if (!field.is_document()) {
-      return wrong_type(field.name, field.type, "object");
-    }
+    if (!field.is_document()) return wrong_type(field.name, field.type, "object");
     request.speculative_authenticate = field.as_document();
   } else if (field.name == "topologyVersion") {
-    if (!field.is_document()) {
-      return wrong_type(field.name, field.type, "object");
-    }
+    if (!field.is_document()) return wrong_type(field.name, field.type, "object");
     Result<TopologyVersion> version = parse_topology_version(field.as_document());
-    if (!version) {
-      return std::move(version).error();
-    }
+    if (!version) return std::move(version).error();
     request.topology_version = *version;
   } else if (field.name == "maxAwaitTimeMS") {
     request.max_await_time_ms = field.to_int64();
-    if (!request.max_await_time_ms) {
-      return wrong_type(field.name, field.type, "long");
-    }
+    if (!request.max_await_time_ms) return wrong_type(field.name, field.type, "long");
     request.max_await_time_ms = std::min(*request.max_await_time_ms, max_await_time_ms_max);
   }
   return {};
@@ -179,13 +145,9 @@ Result<HelloRequest> parse_hello(DocView command) {
     ++it;
   }
   for (; !it.done(); ++it) {
-    if (Result<void> taken = take_field(request, *it); !taken) {
-      return std::move(taken).error();
-    }
+    if (Result<void> taken = take_field(request, *it); !taken) return std::move(taken).error();
   }
-  if (it.malformed()) {
-    return Error(ErrorCode::invalid_bson, "the command is not valid BSON");
-  }
+  if (it.malformed()) return Error(ErrorCode::invalid_bson, "the command is not valid BSON");
   if (request.topology_version.has_value() != request.max_await_time_ms.has_value()) {
     return Error(code_half_of_a_pair, request.topology_version
                                           ? "A request with a 'topologyVersion' must include "
@@ -209,12 +171,8 @@ Result<void> check_client_metadata(DocView client) {
   if (Result<void> valid = client.validate(limits::bson_depth_max); !valid) {
     return std::move(valid).error().with_context("client metadata");
   }
-  if (Result<void> application = check_application(client); !application) {
-    return application;
-  }
-  if (Result<void> driver = check_section(client, "driver", {"name", "version"}); !driver) {
-    return driver;
-  }
+  if (Result<void> application = check_application(client); !application) return application;
+  if (Result<void> driver = check_section(client, "driver", {"name", "version"}); !driver) return driver;
   return check_section(client, "os", {"type"});
 }
 
@@ -237,9 +195,7 @@ Result<void> check_load_balanced(const HelloRequest& request, bool through_balan
 }
 
 Result<bool> hello_waits(const HelloRequest& request, TopologyVersion current) {
-  if (!request.topology_version) {
-    return false;
-  }
+  if (!request.topology_version) return false;
   const TopologyVersion& known = *request.topology_version;
   if (!std::equal(known.process_id.begin(), known.process_id.end(), current.process_id.begin(),
                   current.process_id.end())) {

@@ -30,9 +30,7 @@ constexpr std::uint8_t kind_sequence = 1;
 
 // Is one name the other, or a dotted prefix of it?
 bool names_collide(std::string_view a, std::string_view b) noexcept {
-  if (a.size() > b.size()) {
-    std::swap(a, b);
-  }
+  if (a.size() > b.size()) std::swap(a, b);
   return b.starts_with(a) && (a.size() == b.size() || b[a.size()] == '.');
 }
 
@@ -42,16 +40,12 @@ class NameSet {
   bool insert(std::string_view name) {
     if (count_ < few_.size()) {
       for (std::size_t i = 0; i < count_; ++i) {
-        if (few_[i] == name) {
-          return false;
-        }
+        if (few_[i] == name) return false;
       }
       few_[count_++] = name;
       return true;
     }
-    if (many_.empty()) {
-      many_.insert(few_.begin(), few_.end());
-    }
+    if (many_.empty()) many_.insert(few_.begin(), few_.end());
     return many_.insert(name).second;
   }
 
@@ -68,9 +62,7 @@ Result<void> check_body(DocView body, bool unique_names, ElementIndex& fields) {
   DocIterator it = body.begin();
   for (; !it.done(); ++it) {
     fields.add(*it);
-    if (!unique_names) {
-      continue;
-    }
+    if (!unique_names) continue;
     if (++count > body_fields_max) {
       return Error(ErrorCode::failed_to_parse,
                    "command has more than " + std::to_string(body_fields_max) + " top level keys");
@@ -81,9 +73,7 @@ Result<void> check_body(DocView body, bool unique_names, ElementIndex& fields) {
           "Parsed command object contains duplicate top level key: " + std::string(it->name));
     }
   }
-  if (it.malformed()) {
-    return Error(ErrorCode::invalid_bson, "the body of the message is not valid BSON");
-  }
+  if (it.malformed()) return Error(ErrorCode::invalid_bson, "the body of the message is not valid BSON");
   return {};
 }
 
@@ -111,30 +101,18 @@ class SectionParser {
   // Looks at the next `documents` documents of sequences. True: that was all.
   Result<bool> step(std::size_t documents) {
     for (;;) {
-      if (Result<void> counted = count_documents(documents); !counted) {
-        return std::move(counted).error();
-      }
-      if (!uncounted_.empty()) {
-        return false;
-      }
-      if (rest_.empty()) {
-        break;
-      }
+      if (Result<void> counted = count_documents(documents); !counted) return std::move(counted).error();
+      if (!uncounted_.empty()) return false;
+      if (rest_.empty()) break;
       const std::uint8_t kind = rest_[0];
       rest_ = rest_.subspan(1);
       Result<void> section = kind == kind_body       ? take_body()
                              : kind == kind_sequence ? take_sequence()
                                                      : unknown(kind);
-      if (!section) {
-        return std::move(section).error();
-      }
+      if (!section) return std::move(section).error();
     }
-    if (!has_body_) {
-      return Error(code_no_body, "OP_MSG messages must have a body");
-    }
-    if (Result<void> apart = check_names_apart(); !apart) {
-      return std::move(apart).error();
-    }
+    if (!has_body_) return Error(code_no_body, "OP_MSG messages must have a body");
+    if (Result<void> apart = check_names_apart(); !apart) return std::move(apart).error();
     return true;
   }
  private:
@@ -143,16 +121,10 @@ class SectionParser {
   }
 
   Result<void> take_body() {
-    if (has_body_) {
-      return Error(code_second_body, "Multiple body sections in message");
-    }
+    if (has_body_) return Error(code_second_body, "Multiple body sections in message");
     Result<DocView> body = parse_document(rest_);
-    if (!body) {
-      return std::move(body).error();
-    }
-    if (body->empty()) {
-      return Error(ErrorCode::failed_to_parse, "the body of the message is an empty document");
-    }
+    if (!body) return std::move(body).error();
+    if (body->empty()) return Error(ErrorCode::failed_to_parse, "the body of the message is an empty document");
     has_body_ = true;
     message_.body = *body;
     rest_ = rest_.subspan(body->size());
@@ -163,9 +135,7 @@ class SectionParser {
     if (message_.sequences.size() == limits::document_sequences_max) {
       return Error(ErrorCode::too_many_document_sequences, "Too many document sequences in OP_MSG");
     }
-    if (rest_.size() < 4) {
-      return Error(code_bad_length, "document sequence without a size");
-    }
+    if (rest_.size() < 4) return Error(code_bad_length, "document sequence without a size");
     const auto size = load_le<std::int32_t>(rest_.data());
     if (size < 5 || static_cast<std::size_t>(size) > rest_.size()) {
       return Error(code_bad_length,
@@ -174,9 +144,7 @@ class SectionParser {
     const Bytes section = rest_.subspan(4, static_cast<std::size_t>(size) - 4);
     rest_ = rest_.subspan(static_cast<std::size_t>(size));
     const auto nul = std::find(section.begin(), section.end(), std::uint8_t{0});
-    if (nul == section.end()) {
-      return Error(code_bad_length, "document sequence whose name does not end");
-    }
+    if (nul == section.end()) return Error(code_bad_length, "document sequence whose name does not end");
     DocSequence sequence;
     const auto name_size = static_cast<std::size_t>(nul - section.begin());
     sequence.name = {reinterpret_cast<const char*>(section.data()), name_size};
@@ -249,9 +217,7 @@ Result<Bytes> sections_of(Bytes message, bool verify_checksum) {
   }
   Bytes sections = message.subspan(limits::message_header_bytes + flags_bytes);
   if ((message_flags & flags::checksum_present) != 0) {
-    if (sections.size() < checksum_bytes) {
-      return Error(code_no_room_for_checksum, "OP_MSG too short for its checksum");
-    }
+    if (sections.size() < checksum_bytes) return Error(code_no_room_for_checksum, "OP_MSG too short for its checksum");
     sections = sections.first(sections.size() - checksum_bytes);
     const Bytes covered = message.first(message.size() - checksum_bytes);
     if (verify_checksum &&
@@ -264,15 +230,11 @@ Result<Bytes> sections_of(Bytes message, bool verify_checksum) {
 
 Result<void> parse_into(OpMsg& into, Bytes message, bool verify_checksum, bool unique_names) {
   const Result<Bytes> sections = sections_of(message, verify_checksum);
-  if (!sections) {
-    return sections.error();
-  }
+  if (!sections) return sections.error();
   SectionParser parser(*sections, unique_names, peek_flags(message), into);
   for (;;) {
     const Result<bool> stepped = parser.step(SIZE_MAX);
-    if (!stepped) {
-      return stepped.error();
-    }
+    if (!stepped) return stepped.error();
     if (*stepped) {
       return {};
     }
@@ -316,9 +278,7 @@ Result<bool> OpMsgParser::step(std::size_t bytes, std::size_t documents) {
     // A wrong checksum is computed once more, for the error that comes first.
     const bool right = checked && load_le<std::uint32_t>(message_.data() + covered) == sum_;
     const Result<Bytes> sections = sections_of(message_, !right);
-    if (!sections) {
-      return sections.error();
-    }
+    if (!sections) return sections.error();
     parser_ = std::make_unique<SectionParser>(*sections, true, peek_flags(message_), parsed_);
   }
   return parser_->step(documents);

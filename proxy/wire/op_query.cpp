@@ -16,19 +16,13 @@ Error bad_query(const char* what) { return Error(ErrorCode::protocol_error, what
 
 Result<DocView> parse_checked_document(Bytes bytes) {
   Result<DocView> document = DocView::parse(bytes);
-  if (!document) {
-    return document;
-  }
+  if (!document) return document;
   if (document->size() > limits::internal_document_bytes_max) {
     return Error(ErrorCode::bson_object_too_large, "BSON document is too large");
   }
   DocIterator it = document->begin();
-  while (!it.done()) {
-    ++it;
-  }
-  if (it.malformed()) {
-    return Error(ErrorCode::invalid_bson, "the document of the message is not valid BSON");
-  }
+  while (!it.done()) ++it;
+  if (it.malformed()) return Error(ErrorCode::invalid_bson, "the document of the message is not valid BSON");
   return document;
 }
 
@@ -69,40 +63,28 @@ Result<Bytes> parse_op_kill_cursors(Bytes whole_message) {
 }
 
 Result<OpQuery> parse_op_query(Bytes whole_message) {
-  if (!length_matches(whole_message)) {
-    return bad_query("OP_QUERY with a wrong length");
-  }
+  if (!length_matches(whole_message)) return bad_query("OP_QUERY with a wrong length");
   Bytes rest = whole_message.subspan(limits::message_header_bytes);
-  if (rest.size() < 4) {
-    return bad_query("OP_QUERY too short for its flags");
-  }
+  if (rest.size() < 4) return bad_query("OP_QUERY too short for its flags");
   OpQuery result;
   result.flags = load_le<std::int32_t>(rest.data());
   rest = rest.subspan(4);
   const auto nul = std::find(rest.begin(), rest.end(), std::uint8_t{0});
-  if (nul == rest.end()) {
-    return bad_query("OP_QUERY whose collection name does not end");
-  }
+  if (nul == rest.end()) return bad_query("OP_QUERY whose collection name does not end");
   const auto name_size = static_cast<std::size_t>(nul - rest.begin());
   result.collection = {reinterpret_cast<const char*>(rest.data()), name_size};
   rest = rest.subspan(name_size + 1);
-  if (rest.size() < 8) {
-    return bad_query("OP_QUERY too short for its counts");
-  }
+  if (rest.size() < 8) return bad_query("OP_QUERY too short for its counts");
   result.skip = load_le<std::int32_t>(rest.data());
   result.to_return = load_le<std::int32_t>(rest.data() + 4);
   rest = rest.subspan(8);
   Result<DocView> query = parse_checked_document(rest);
-  if (!query) {
-    return std::move(query).error();
-  }
+  if (!query) return std::move(query).error();
   result.query = *query;
   rest = rest.subspan(query->size());
   if (!rest.empty()) {  // a projection, which commands do not use
     Result<DocView> fields = DocView::parse(rest);
-    if (!fields || fields->size() != rest.size()) {
-      return bad_query("OP_QUERY with bytes after its query");
-    }
+    if (!fields || fields->size() != rest.size()) return bad_query("OP_QUERY with bytes after its query");
   }
   return result;
 }

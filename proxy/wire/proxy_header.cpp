@@ -49,9 +49,7 @@ std::string end_text(bool v6, const void* address, std::size_t port) {
 
 std::optional<std::string> text_end(bool v6, std::string_view address, std::string_view port) {
   std::array<std::uint8_t, sizeof(in6_addr)> parsed{};
-  if (::inet_pton(v6 ? AF_INET6 : AF_INET, std::string(address).c_str(), parsed.data()) != 1) {
-    return std::nullopt;
-  }
+  if (::inet_pton(v6 ? AF_INET6 : AF_INET, std::string(address).c_str(), parsed.data()) != 1) return std::nullopt;
   std::uint16_t number = 0;
   const auto [end, failed] = std::from_chars(port.data(), port.data() + port.size(), number);
   if (failed != std::errc() || end != port.data() + port.size()) return std::nullopt;
