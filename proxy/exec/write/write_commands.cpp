@@ -474,8 +474,8 @@ Task<Result<Response>> run_batch(Context& context, const Client& client, const R
   const auto only = run.batch.only_shard();
   if (slice.is_over(look_bytes)) co_await slice.next();
   if (only && !run.batch.adds_ids() && fits_a_message(request)) {
-    const auto room = room_for_copy(context, request);
-    if (room.has_error()) co_return room.error();
+    const auto copy = room_for_copy(context, request);
+    if (copy.has_error()) co_return copy.error();
     BsonDoc scratch;
     const shard::Command whole = forward_command(request, scratch);
     auto call = call_shard(context, {*only, run.by(), whole}, write_options(context, request));
