@@ -30,8 +30,6 @@ namespace spillway::server {
 
 namespace {
 
-// OpenSSL's memory for one connection: 17 KiB measured when it is idle, more during the handshake.
-constexpr std::uint64_t tls_connection_bytes = 20 * limits::kib;
 constexpr std::uint64_t tls_handshake_bytes = 64 * limits::kib;
 // When Parameters::handshake_ms sets no limit.
 constexpr Duration tls_patience = std::chrono::seconds(30);
@@ -165,7 +163,7 @@ bool ClientConnection::refuse_connection() {
 
 // First the PROXY protocol's header, in plain text.
 Task<bool> ClientConnection::begin() {
-  auto room = environment_.context.shared.memory.connections.try_reserve(connection_bytes);
+  auto room = environment_.context.shared.memory.connections.try_reserve(exec::connection_bytes);
   if (!room) co_return refuse_connection();
   room_ = *std::move(room);
   if (balanced()) {
@@ -197,7 +195,7 @@ Task<bool> ClientConnection::begin_tls() {
   auto taking = reserve_or_wait(environment_.context.loop, shared.memory.strangers, tls_handshake_bytes, end, wanted);
   const auto handshake = co_await taking;
   if (!wanted()) co_return false;
-  if (!handshake || !room_.try_grow(tls_connection_bytes)) co_return refuse_connection();
+  if (!handshake || !room_.try_grow(exec::tls_connection_bytes)) co_return refuse_connection();
   transport_ = make_tls_server(std::move(transport_), environment_.context.tls, environment_.plain_text,
                                pipelined_.bytes());
   pipelined_.reset();
@@ -216,7 +214,7 @@ Task<bool> ClientConnection::begin_tls() {
   if (speaks_tls(*transport_)) {
     shared.metrics.tls_handshakes.add();
   } else {
-    room_.shrink_to(connection_bytes);
+    room_.shrink_to(exec::connection_bytes);
   }
   client_.login.certificate_subject = transport_->peer_certificate_subject();
   co_return !closing_;

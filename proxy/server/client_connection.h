@@ -49,9 +49,6 @@ struct ConnectionEnvironment {
   // Requests of relayed connections that are under way. Any thread reads it.
   std::atomic<std::int64_t> relayed_requests{0};
 };
-// Memory of an idle connection.
-inline constexpr std::uint64_t connection_bytes = 2 * limits::kib;
-
 // The port through which a connection came.
 enum class Entrance : std::uint8_t { clients, load_balancers };
 

@@ -129,7 +129,7 @@ bool ClientConnection::go_on_here() {
   }
   const bool plain_is_refused = environment_.context.tls && environment_.plain_text == PlainText::refused;
   if (plain_is_refused && !relayed_) return false;
-  auto room = environment_.context.shared.memory.connections.try_reserve(connection_bytes);
+  auto room = environment_.context.shared.memory.connections.try_reserve(exec::connection_bytes);
   if (!room) return refuse_connection();
   room_ = *std::move(room);
   return true;

@@ -101,9 +101,9 @@ def test_limits_and_levels_of_a_real_cgroup(shard_set, binary, tmp_path):
                 pytest.skip(f"this machine itself is short of memory: {pressure}")
             room = int(GROUP_LIMIT * 0.92) - pressure["cgroup"]["usageBytes"]
             with neighbour(group, room - 12 * MIB):
-                raised = wait_for(wire, lambda p: p["level"] != "normal", "a higher level")
-                assert raised["cause"] in ("cgroupMax", "stall")
-                assert raised["cgroup"]["limitShare"] > 0.8
+                raised = wait_for(wire, lambda p: p["level"] != "normal" and p["cgroup"]["limitShare"] > 0.8,
+                                  "a higher level")
+                assert raised["cause"] in ("cgroupMax", "stall", "signal")  # the kernel's signal may come first
             calm = wait_for(wire, lambda p: p["level"] == "normal", "the calm")
             assert len(changes_logged(proxy)) == calm["changes"]
 

@@ -388,7 +388,8 @@ TEST_CASE("a slow client whose rest is in the spill file goes on while others wa
   stalled.client->holds = false;
   auto other = world.client();
   Reservation rest = take_all_but(world, 100'000);
-  const auto waiting = start(world, *other, json(R"({"find": "docs", "filter": {}, "sort": {"_id": 1}, "$db": "app"})"));
+  const auto waiting =
+      start(world, *other, json(R"({"find": "docs", "filter": {}, "sort": {"_id": 1}, "$db": "app"})"));
   world.run_for(seconds(25));
   CHECK(world.shared().metrics.stalled_clients_closed.value() == 0);
   rest.release();

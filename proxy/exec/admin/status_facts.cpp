@@ -8,6 +8,7 @@
 #include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/connection_counts.h"
+#include "proxy/exec/core/process_memory.h"
 
 namespace spillway::exec {
 
@@ -117,6 +118,11 @@ StatusFacts make_status_facts(const Services& shared, const std::vector<WorkerFa
   const std::int64_t most = shared.connections.max.load();
   const std::int64_t allowed = most > 0 ? most : static_cast<std::int64_t>(limits::client_connections_max);
   facts.connections_available = std::max<std::int64_t>(allowed - shared.connections.current.load(), 0);
+  if (const BudgetUsage room = shared.memory.connections.usage(); room.limit_bytes > 0) {
+    const std::uint64_t each = connection_bytes + (facts.certificate_ends_s != 0 ? tls_connection_bytes : 0);
+    const std::uint64_t left = (room.limit_bytes - std::min(room.limit_bytes, room.used_bytes)) / each;
+    facts.connections_available = std::min(facts.connections_available, static_cast<std::int64_t>(left));
+  }
   return facts;
 }
 

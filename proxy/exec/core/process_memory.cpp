@@ -64,13 +64,13 @@ Result<std::uint64_t> ProcessMemory::divide(const Division& division) {
   work_queue.set_waiting_max(waiting_most);
   links.set_limit(link_bytes);
   const std::uint64_t general = payload_bytes - reserves;
-  const std::uint64_t connection_bytes =
+  const std::uint64_t idle_bytes =
       std::min({payload_bytes / connections_in_payload, general / connections_in_general, connection_bytes_most});
-  connections.set_limit(connection_bytes);
-  strangers.set_limit(connection_bytes / 2);
+  connections.set_limit(idle_bytes);
+  strangers.set_limit(idle_bytes / 2);
   const std::uint64_t session_bytes =
       std::min({payload_bytes / sessions_in_payload, general / sessions_in_general, division.session_bytes_most});
-  process.set_limit(general - connection_bytes - session_bytes);
+  process.set_limit(general - idle_bytes - session_bytes);
   return session_bytes;
 }
 

@@ -46,6 +46,9 @@
 
 namespace spillway::exec {
 
+// Of an idle connection, and of OpenSSL for it: 17 KiB measured, more during the handshake.
+inline constexpr std::uint64_t connection_bytes = 2 * limits::kib, tls_connection_bytes = 20 * limits::kib;
+
 struct ProcessMemory {
   // `limit_bytes`: of `process`; there are no reserves until divide(). 0: no limit.
   explicit ProcessMemory(std::uint64_t limit_bytes);

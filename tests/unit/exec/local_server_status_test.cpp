@@ -144,6 +144,15 @@ TEST_CASE("server_status_counts_what_happened") {
   CHECK(reply.view().find_path("memory.residentBytes").as_int64() > 0);
 }
 
+TEST_CASE("connections that memory has no room for are not available") {
+  test::FakeWorker worker(test::routing_of(two_shards), no_shard_is_asked);
+  Client client;
+  worker.shared.memory.connections.set_limit(10 * connection_bytes);
+  const auto room = worker.shared.memory.connections.try_reserve(3 * connection_bytes);
+  const BsonDoc reply = status_of(worker, client, "{'serverStatus': 1, '$db': 'admin'}");
+  CHECK(reply.view().find_path("connections.available").to_int64() == 7);
+}
+
 TEST_CASE("a_retired_shard_is_named_nowhere") {
   test::FakeWorker worker(test::routing_of(two_shards), no_shard_is_asked);
   Client client;

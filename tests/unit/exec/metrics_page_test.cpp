@@ -6,8 +6,10 @@
 #include <set>
 #include <sstream>
 
+#include "proxy/base/tls_context.h"
 #include "proxy/exec/admin/figures.h"
 #include "proxy/exec/commands/command_table.h"
+#include "tests/support/certificates.h"
 #include "tests/support/fake_gateway.h"
 
 namespace spillway::exec {
@@ -179,6 +181,15 @@ TEST_CASE("fine_times_are_shown_by_doublings", "[metrics]") {
   CHECK(samples.at("d_seconds_bucket{x=\"1\",le=\"+Inf\"}") == "4");
   CHECK(samples.at("d_seconds_count{x=\"1\"}") == "4");
   CHECK(samples.at("d_seconds_sum{x=\"1\"}") == "120.001032001");
+}
+
+TEST_CASE("the page tells when the certificate for clients ends", "[metrics]") {
+  test::FakeWorker worker(test::routing_of(two_shards), no_shard_is_asked);
+  const std::string name = "spillway_certificate_expiry_timestamp_seconds";
+  CHECK(samples_of(page_of(worker)).count(name) == 0);
+  const Certificates certificates;
+  worker.context.tls = TlsContext::make_server({.files = {.certificate_key = certificates.server()}}).value();
+  CHECK(samples_of(page_of(worker)).at(name) == std::to_string(worker.context.tls->certificate()->not_after_s));
 }
 
 TEST_CASE("the_page_and_server_status_say_the_same_of_time_inside", "[metrics]") {
