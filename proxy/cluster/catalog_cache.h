@@ -69,7 +69,7 @@ class CatalogCache {
   // on.
   void forget(std::string_view db, std::string_view collection);
 
-  // Gives back its references to chunks of collections that nobody is asking for now.
+  // Gives back its references to chunks of collections that no task is asking for now.
   void drop_tables();
 
   // The number of the last read that began. Asking for a later one asks for a read that begins from now on.

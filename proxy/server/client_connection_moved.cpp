@@ -243,7 +243,7 @@ Task<std::optional<Buffer>> ClientConnection::take_relay_room(std::size_t bytes)
   co_return co_await taking;
 }
 
-// False: it takes nothing more, or nobody waits for the answer.
+// False: it takes nothing more, or the client has left.
 Task<bool> ClientConnection::write_to_older(std::span<iovec> pieces) {
   for (;;) {
     const TimePoint end = Clock::now() + relay_look;

@@ -291,7 +291,7 @@ TEST_CASE("killOp, maxTimeMS and leaving end a command that waits for the table"
   CHECK(sim.read_all() == numbers(0, sim.total()));
 }
 
-TEST_CASE("while config servers hang, those who ask again and again add no questions", "[cluster]") {
+TEST_CASE("while config servers hang, repeated requests add no questions", "[cluster]") {
   ClusterWorld sim;
   know_all(sim);
   sim.cluster.config_server(0).delay = minutes(5);

@@ -146,7 +146,7 @@ Task<Result<Value>> ClusterRouter::answer_of(std::shared_ptr<Asked<Value>> asked
                   "the config servers did not tell the routing table in time");
 }
 
-// While config servers do not answer, those who ask again and again add no questions.
+// While config servers do not answer, repeated requests add no questions.
 template <class Value>
 Task<Result<Value>> ClusterRouter::ask_about(Questions<Value>& questions, std::string name, std::uint64_t after,
                                              std::function<Task<Result<Value>>(ClusterTable&)> ask, RouteWait wait) {

@@ -10,7 +10,7 @@ namespace spillway::exec {
 namespace {
 
 constexpr std::int32_t too_many_sessions = 261;
-// Shards abort transactions after transactionLifetimeLimitSeconds, 60 unless somebody has set it.
+// Shards abort transactions after transactionLifetimeLimitSeconds: 60, unless it is set.
 constexpr Duration aborted_by_shards = std::chrono::minutes(3);
 
 Error no_such_transaction(std::int64_t txn_number, std::string_view why) {

@@ -67,8 +67,8 @@ class TransactionTable {
     std::optional<Error> error;
   };
   // A statement that will run on `targets` of a static table. Begins or continues the session's transaction and pins
-  // it. `user`: who pays; an address where there are no users. Errors: 117 started twice, 225 an older number, 251
-  // unknown or aborted, 263 a second shard, 261 too many transactions.
+  // it. `user`: has the place in the table; an address where there are no users. Errors: 117 started twice, 225 an
+  // older number, 251 unknown or aborted, 263 a second shard, 261 too many transactions.
   Statement statement(std::string_view lsid, std::int64_t txn_number, bool starts,
                       const catalog::ShardSet& targets, bool writes, TimePoint now,
                       std::string_view user = {});
