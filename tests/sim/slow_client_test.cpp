@@ -177,6 +177,30 @@ void check_read_on(SimWorld& world, Stalled& stalled) {
   check_whole(world, stalled.pending->reply);
 }
 
+// The client reads on, but too slowly, for 25 s; then `check`, and it leaves. `others_wait`: another waits for memory.
+void read_drop_by_drop(SimWorld& world, Stalled& stalled, bool others_wait, std::uint64_t closed,
+                       const std::function<void()>& check) {
+  stalled.client->pace_bytes = 2'000;
+  stalled.client->pace_pause = seconds(9);
+  stalled.client->holds = false;
+  auto other = world.client();
+  std::optional<Reservation> rest;
+  std::shared_ptr<Pending> waiting;
+  if (others_wait) {
+    rest = take_all_but(world, 100'000);
+    waiting = start(world, *other, json(R"({"find": "docs", "filter": {}, "sort": {"_id": 1}, "$db": "app"})"));
+  }
+  world.run_for(seconds(25));
+  CHECK(world.shared().metrics.stalled_clients_closed.value() == closed);
+  check();
+  rest.reset();
+  stalled.client->reset();
+  world.run_for(seconds(1));
+  other->close();
+  world.run_for(minutes(1));
+  require_quiet(world);
+}
+
 }  // namespace
 
 TEST_CASE("a client that stalls for 200 ms gives its shard's connection back") {
@@ -229,25 +253,9 @@ TEST_CASE("what was read ahead for a client is not kept drop by drop from others
   world.run_for(seconds(1));
   REQUIRE(world.shared().metrics.streams_moved.value() == 1);
   REQUIRE(world.shared().memory.replies.usage().used_bytes > 10 * limits::mib);
-  stalled.client->pace_bytes = 2'000;
-  stalled.client->pace_pause = seconds(9);
-  stalled.client->holds = false;
-  auto other = world.client();
-  std::optional<Reservation> rest;
-  std::shared_ptr<Pending> waiting;
-  if (others_wait) {
-    rest = take_all_but(world, 100'000);
-    waiting = start(world, *other, json(R"({"find": "docs", "filter": {}, "sort": {"_id": 1}, "$db": "app"})"));
-  }
-  world.run_for(seconds(25));
-  CHECK(world.shared().metrics.stalled_clients_closed.value() == (others_wait ? 1 : 0));
-  CHECK((world.shared().memory.replies.usage().used_bytes > 10 * limits::mib) == !others_wait);
-  rest.reset();
-  stalled.client->reset();
-  world.run_for(seconds(1));
-  other->close();
-  world.run_for(minutes(1));
-  require_quiet(world);
+  read_drop_by_drop(world, stalled, others_wait, others_wait ? 1 : 0, [&] {
+    CHECK((world.shared().memory.replies.usage().used_bytes > 10 * limits::mib) == !others_wait);
+  });
 }
 
 TEST_CASE("a client that reads on while the rest moves gets the rest as it comes") {
@@ -383,21 +391,7 @@ TEST_CASE("a slow client whose rest is in the spill file goes on while others wa
   store_random(world);
   Stalled stalled = stalled_client(world, find_all);
   REQUIRE(world.run_until([&] { return leased(world) == 0; }, seconds(10)));
-  stalled.client->pace_bytes = 2'000;
-  stalled.client->pace_pause = seconds(9);
-  stalled.client->holds = false;
-  auto other = world.client();
-  Reservation rest = take_all_but(world, 100'000);
-  const auto waiting =
-      start(world, *other, json(R"({"find": "docs", "filter": {}, "sort": {"_id": 1}, "$db": "app"})"));
-  world.run_for(seconds(25));
-  CHECK(world.shared().metrics.stalled_clients_closed.value() == 0);
-  rest.release();
-  stalled.client->reset();
-  world.run_for(seconds(1));
-  other->close();
-  world.run_for(minutes(1));
-  require_quiet(world);
+  read_drop_by_drop(world, stalled, true, 0, [] {});
 }
 
 TEST_CASE("a file that takes no more leaves a stalled client its shard's connection") {

@@ -301,11 +301,12 @@ Task<Result<void>> read_cluster_users(Context& context, std::string* generation)
 
 Task<Result<void>> read_cluster_user(Context& context, std::string name, std::string db) {
   const Names::value_type named(std::move(name), std::move(db));
-  for (;;) {
+  for (int tries = 0; tries < tries_max; ++tries) {
     const Result<bool> read = co_await read_user_once(context, named);
     if (read.has_error()) co_return read.error();
     if (*read) co_return Result<void>();
   }
+  co_return Result<void>();  // as above
 }
 
 namespace {

@@ -47,7 +47,7 @@ class ClusterRouter final : public Router {
   // A question to the first worker; in cluster_router.cpp.
   template <class Value>
   struct Asked;
-  // The last one about each name.
+  // About each name the oldest one that is unanswered and may serve later requests.
   template <class Value>
   using Questions = absl::flat_hash_map<std::string, std::weak_ptr<Asked<Value>>>;
   // A name that is being learned.
