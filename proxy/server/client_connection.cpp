@@ -474,7 +474,8 @@ Task<bool> ClientConnection::handle_op_msg() {
     auto asking = kills ? kill_in_older(request, killed) : end_sessions_in_older(request);
     const Result<void> asked = co_await asking;
     if (asked.has_error()) {
-      co_return co_await refuse(asked.error(), silent);
+      auto refusing = refuse(asked.error(), silent);
+      co_return co_await refusing;
     }
   }
   TimePoint first_tried{};

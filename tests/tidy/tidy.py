@@ -218,14 +218,16 @@ def check_banned(tree, findings):
 
 
 def check_awaits(tree, findings):
-    """No call is awaited inside a condition or an argument (proxy/README.md, "Coroutines")."""
+    """No call is awaited inside a condition or an argument, nor given a Result's error() (proxy/README.md, "Coroutines")."""
     for path in tree.ending(".h", ".cpp"):
         text = tree.text(path)
         for match in re.finditer(r"\bco_await\s+[\w:.>*-]+\(", text):
             before = re.split(r"[;{}]", text[:match.start()][-2000:])[-1]
             before = re.sub(r"//.*", "", before)
+            line = text.count("\n", 0, match.start()) + 1
+            if re.search(r"(\.|->)error\(\)", text[match.end():].partition(";")[0]):
+                findings.error(path, line, "error() is a copy that owns memory: name the task first")
             if before.count("(") > before.count(")") or re.search(r"[?!&|]\s*$", before):
-                line = text.count("\n", 0, match.start()) + 1
                 findings.error(path, line, "a call is awaited inside an expression: name the task first")
 
 

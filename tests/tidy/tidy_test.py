@@ -95,7 +95,8 @@ class TidyTest(unittest.TestCase):
     def test_a_call_that_is_awaited_in_a_condition(self):
         head = '#include "proxy/wire/w.h"\n'
         for wrong in ("if (co_await f(x)) return;", "while (!co_await f(x)) g();", "g(co_await a.f(x));",
-                      "y = z && co_await f(x);", "if (auto y = co_await\n    f(x)) g();"):
+                      "y = z && co_await f(x);", "if (auto y = co_await\n    f(x)) g();",
+                      "co_return co_await f(x.error());", "y = co_await a->f(b,\n    x->error(), c);"):
             self.only_error({"proxy/wire/w.cpp": head + "{\n  " + wrong + "\n}\n"}, "name the task first")
         for right in ("if (z) co_await f(x);", "co_return co_await f(x);", "auto y = co_await a->f(x);",
                       "if (!co_await named) g();"):

@@ -264,7 +264,8 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
     auto restarting = restart_statement(context, request, of_view);
     if (!co_await restarting) co_return *std::move(answer);
     if (of_view) {
-      co_return co_await run_on_view(context, client, spec, request, answer->error(), views);
+      auto running = run_on_view(context, client, spec, request, answer->error(), views);
+      co_return co_await running;
     }
     if (refused.code == cannot_implicitly_create_collection && request.body.first().is_string()) {
       auto making = make_collection(context, request, std::string(request.body.first().as_string()));
