@@ -77,7 +77,11 @@ class WriteBatch {
     return !stopped_ && !ops_[index].done && (!ordered_ || index >= first_ready_);
   }
   // Plans may change while an operation is due. `done`: it need not be sent.
-  PlannedWrite& plan_of(std::size_t index) noexcept { return ops_[index]; }
+  // To plan an operation that is due again: one that took several steps may take one.
+  PlannedWrite& plan_of(std::size_t index) noexcept {
+    give_back(index);
+    return ops_[index];
+  }
   // All operations count as done: they were sent without a round.
   void take_all() noexcept;
   // It was not executed, and is due again.

@@ -80,6 +80,19 @@ TEST_CASE("unordered batches send everything at once", "[write]") {
         Rounds{"s1: 1 2, s0: 2", "special 0", "failed 3", "special 4"});
 }
 
+TEST_CASE("an operation that took steps goes with the others once it takes one", "[write]") {
+  auto batch = batch_of({"?01", "1"}, false);
+  CHECK(shown(batch.next()) == "s1: 1");
+  batch.give_back(1);
+  for (const std::size_t i : {0, 1}) {
+    PlannedWrite& plan = batch.plan_of(i);
+    plan.route = Route::one;
+    plan.shards = catalog::ShardSet{0};
+  }
+  CHECK(shown(batch.next()) == "s0: 0 1");
+  CHECK(batch.next().finished());
+}
+
 TEST_CASE("a child's size is bounded", "[write]") {
   using Rounds = std::vector<std::string>;
   const std::uint32_t third = limits::message_bytes_max / 3;
