@@ -238,14 +238,18 @@ Error label_failure(const Request& request, Error error) {
     if (!has_label(error, label)) error.labels.emplace_back(label);
   };
   const bool ends = is_end(request);
+  if (request.in_transaction && has_label(error, "RetryableError") && has_left_traces(request)) {
+    error.labels.clear();
+    if (ends) {
+      error.code = static_cast<std::int32_t>(ErrorCode::host_unreachable);  // how it ended is unknown
+    } else {
+      add("TransientTransactionError");
+    }
+  }
   // A command that this router's shutdown has cut may be retried through another router.
   const bool passing = is_lost(error) || error.is(ErrorCode::interrupted_at_shutdown) ||
                        error.is(ErrorCode::shutdown_in_progress);
   if (request.in_transaction) {
-    if (has_label(error, "RetryableError") && has_left_traces(request)) {
-      error.labels.clear();
-      add("TransientTransactionError");
-    }
     // As routers to 4.2: nothing of a transaction is sent again by the router.
     if ((passing || is_stale(error.code)) && !ends) add("TransientTransactionError");
     if (error.is(ErrorCode::no_such_transaction) && request.name != "abortTransaction") {

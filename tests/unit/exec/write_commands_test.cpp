@@ -787,6 +787,15 @@ TEST_CASE("a first statement that found no memory begins its transaction when it
     CHECK(router.shards.sent.back().name() == "abortTransaction");
     CHECK(compact(router.run(with_txn(begun, 2))).find("'ok':1.0") != std::string::npos);
   }
+  SECTION("its commit was sent: how it ended is unknown, and nothing may be done twice") {
+    CHECK(compact(router.run(with_txn(begun, 1))).find("'ok':1.0") != std::string::npos);
+    const std::string commit = "{'commitTransaction': 1, 'autocommit': false, '$db': 'admin'";
+    router.shards.fails_sent = no_memory;
+    const std::string unknown = compact(router.run(with_txn(commit, 1)));
+    CHECK(unknown.find("'code':6,") != std::string::npos);
+    CHECK(unknown.find("'errorLabels':['RetryableWriteError']") != std::string::npos);
+    CHECK(compact(router.run(with_txn(commit, 1))).find("'ok':1.0") != std::string::npos);
+  }
 }
 
 TEST_CASE("collections are made within a transaction as documents are", "[transactions]") {
