@@ -410,6 +410,8 @@ GatewayImpl::Attempt GatewayImpl::broken(RemoteShard& shard, Lease lease, Error 
   attempt.failure.error = in_context(shard, &host, why);
   switch (static_cast<ErrorCode>(why.code)) {
     case ErrorCode::max_time_ms_expired:
+      attempt.failure.final = true;
+      break;
     case ErrorCode::exceeded_memory_limit:
     case ErrorCode::ingress_request_rate_limit_exceeded:
       attempt.failure.final = true;

@@ -133,7 +133,8 @@ TEST_CASE("a restart between two commands goes unnoticed") {
 TEST_CASE("a deadline: MaxTimeMSExpired, and the connection is closed") {
   Standalone world;
   world.server.delay = 5s;
-  CallOptions options = with_retry(RetryPolicy::idempotent);
+  CallOptions options =
+      with_retry(GENERATE(RetryPolicy::idempotent, RetryPolicy::not_idempotent, RetryPolicy::none));
   options.deadline = Clock::now() + 1s;
   auto call = world.call(ping, options);
   CHECK(call->code() == 50);
