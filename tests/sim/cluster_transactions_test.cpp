@@ -138,6 +138,48 @@ TEST_CASE("a transaction's cursor over several shards is read to its end", "[clu
   CHECK(session.open() == 0);
 }
 
+TEST_CASE("statements of one transaction that are sent at once take turns", "[cluster][transactions]") {
+  ClusterWorld sim;
+  Session session(sim);
+  session.start();
+  sim.cluster.shard(0).delay = milliseconds(200);
+  const auto add = [&](int k, bool begins) {
+    return fmt::format(R"({{"update": "r", "updates": [{{"q": {{"k": {}}}, "u": {{"$inc": {{"n": 1}}}}}}], {},
+        "txnNumber": {{"$numberLong": "1"}}, "autocommit": false{}, "$db": "rec"}})", k, session_fields,
+                       begins ? R"(, "startTransaction": true)" : "");
+  };
+  const auto first = sim.begin(add(5, true));
+  const auto later = start(*sim.world, *sim.other, json(add(6, false)));
+  auto third = sim.world->client();
+  const auto last = start(*sim.world, *third, json(add(15, false)));
+  for (const auto& each : {first, later, last}) CHECK(is_ok(sim.end(*each)));
+  REQUIRE(session.commands.size() == 3);
+  CHECK(session.commands.front() == "sh0 update startTransaction coordinator");
+  std::sort(session.commands.begin(), session.commands.end());
+  CHECK(session.commands == Commands{"sh0 update coordinator", "sh0 update startTransaction coordinator",
+                                     "sh1 update startTransaction"});
+  session.begun = true;
+  CHECK(is_ok(session.commit()));
+  CHECK(session.of(5) + session.of(6) + session.of(15) == 3);
+  third->close();
+}
+
+TEST_CASE("a statement waits for its turn as long as it may", "[cluster][transactions]") {
+  ClusterWorld sim;
+  Session session(sim);
+  session.start();
+  sim.cluster.shard(0).delay = seconds(5);
+  const auto first = sim.begin(fmt::format(R"({{"find": "r", "filter": {{"k": 5}}, {},
+      "txnNumber": {{"$numberLong": "1"}}, "autocommit": false, "startTransaction": true, "$db": "rec"}})",
+                                           session_fields));
+  const BsonDoc second = sim.ask_other(fmt::format(R"({{"find": "r", "filter": {{"k": 15}}, {}, "maxTimeMS": 500,
+      "txnNumber": {{"$numberLong": "1"}}, "autocommit": false, "$db": "rec"}})", session_fields));
+  CHECK(code_of(second) == 50);
+  CHECK(is_ok(sim.end(*first)));
+  session.begun = true;
+  CHECK(is_ok(session.commit()));
+}
+
 TEST_CASE("a first statement that meets a moved chunk is begun again, a later one ends the transaction",
           "[cluster][transactions]") {
   const std::int32_t wire = GENERATE(wire_4_2, wire_4_4, wire_5_0, wire_8_0);

@@ -26,6 +26,7 @@
 #include "proxy/exec/core/limits.h"
 #include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/stale.h"
+#include "proxy/exec/core/transaction_table.h"
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/read/aggregate.h"
 #include "proxy/wire/op_msg.h"
@@ -219,6 +220,8 @@ void note_answer(Context& context, Client& client, const CommandSpec& spec, cons
   }
 }
 
+Task<Result<Response>> not_run(Error why) { co_return why; }
+
 // nullopt: run_in_cluster() finds them.
 std::optional<Routes> routes_of(Context& context, const CommandSpec& spec, Request& request) {
   if (!context.in_cluster()) return context.router->resolve({});
@@ -276,10 +279,20 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
       co_return *std::move(response);
     }
   }
+  SessionTurns::Turn turn;
+  std::optional<Error> no_turn;
+  if (in_cluster && request.in_transaction) {
+    auto taking = context.shared.transactions->turns().take(context.loop, request.lsid, request.deadline,
+                                                            request.interrupt);
+    auto taken = co_await taking;
+    if (taken.has_value()) turn = *std::move(taken);
+    if (taken.has_error()) no_turn = taken.error();
+  }
   const std::optional<Routes> routes = routes_of(context, *spec, request);
   if (routes) request.routes = &*routes;
-  auto handling =
-      routes ? spec->handler(context, client, request) : run_in_cluster(context, client, *spec, request, std::nullopt);
+  auto handling = no_turn  ? not_run(*no_turn)
+                  : routes ? spec->handler(context, client, request)
+                           : run_in_cluster(context, client, *spec, request, std::nullopt);
   auto result = co_await handling;
   if (routes && in_cluster && begins_again(request, result)) {
     auto again = run_in_cluster(context, client, *spec, request, std::move(result));
@@ -289,7 +302,7 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
   request.routes = nullptr;
   const Duration taken = Clock::now() - request.arrived;
   context.command_times->by_command[spec->index].add(taken);
-  if (auto open = fail_transaction(context, request, result)) {
+  if (auto open = no_turn ? std::nullopt : fail_transaction(context, request, result)) {
     auto ending = end_failed(context, *std::move(open));
     co_await ending;
   }

@@ -24,6 +24,7 @@
 #include "cursor/session_id.h"
 #include "proxy/base/clock.h"
 #include "proxy/exec/core/participants.h"
+#include "proxy/exec/core/session_turns.h"
 
 namespace spillway::exec {
 
@@ -130,6 +131,8 @@ class TransactionTable {
   std::size_t size() const;
   std::size_t active() const;
 
+  SessionTurns& turns() noexcept { return turns_; }
+
  private:
   static constexpr std::size_t stripe_count = 16;
   // Its session, and then the whole lsid.
@@ -165,6 +168,7 @@ class TransactionTable {
 
   std::size_t stripe_entries_max_;
   std::array<Stripe, stripe_count> stripes_;
+  SessionTurns turns_;
 };
 
 }  // namespace spillway::exec
