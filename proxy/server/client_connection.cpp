@@ -171,13 +171,16 @@ Task<bool> ClientConnection::begin() {
     if (!read) co_return false;
   }
   client_.login.from_loopback = !balanced() && is_loopback(without_port(client_.peer));
-  if (!environment_.context.tls) co_return true;
+  TlsContext::Ptr tls = environment_.context.tls;
+  if (!tls) co_return true;
   if (refused_) co_return false;  // a handshake costs more than the refusal is worth
-  co_return co_await begin_tls();
+  auto beginning = begin_tls(std::move(tls));
+  co_return co_await beginning;
 }
 
-// A handshake takes no memory before its first byte.
-Task<bool> ClientConnection::begin_tls() {
+// A handshake takes no memory before its first byte. A reload meanwhile changes nothing for this connection.
+Task<bool> ClientConnection::begin_tls(TlsContext::Ptr tls) {
+  const PlainText plain_text = environment_.plain_text;
   const exec::Services& shared = environment_.context.shared;
   TimePoint end = handshake_end();
   if (end == time_point_never) end = Clock::now() + tls_patience;
@@ -196,8 +199,7 @@ Task<bool> ClientConnection::begin_tls() {
   const auto handshake = co_await taking;
   if (!wanted()) co_return false;
   if (!handshake || !room_.try_grow(exec::tls_connection_bytes)) co_return refuse_connection();
-  transport_ = make_tls_server(std::move(transport_), environment_.context.tls, environment_.plain_text,
-                               pipelined_.bytes());
+  transport_ = make_tls_server(std::move(transport_), std::move(tls), plain_text, pipelined_.bytes());
   pipelined_.reset();
   const BudgetUsage strangers = shared.memory.strangers.usage();
   if (strangers.limit_bytes != 0 && strangers.used_bytes > strangers.limit_bytes / 2) {
@@ -493,7 +495,7 @@ Task<bool> ClientConnection::handle_op_msg() {
   if (exec::StreamReply* stream = response.stream()) {
     if (request.compressed) context.shared.metrics.uncompressed_replies.add();
     const std::size_t bytes = stream->reply.message_bytes;
-    auto relaying = exec::relay_stream(context, *transport_, *stream, next_request_id_++,
+    auto relaying = exec::relay_stream(context, *transport_, *stream, new_request_id(),
                                        header_.request_id, first_tried);
     const bool relayed = co_await relaying;
     note_inside(shards, first_tried, bytes);

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "allocator/buffer.h"
@@ -156,7 +157,7 @@ class ClientConnection {
 
   // client_connection.cpp
   Task<bool> begin();
-  Task<bool> begin_tls();
+  Task<bool> begin_tls(TlsContext::Ptr tls);
   bool refuse_connection();
   Task<bool> handle_message();
   Task<bool> handle_op_msg();
@@ -226,6 +227,11 @@ class ClientConnection {
   bool left_ = false;
   std::unique_ptr<Transport> relay_;  // to the older process; null: not needed yet
   std::string relay_user_;            // whose requests pass through it
+  // Of the messages to the client: 1 comes after the largest.
+  std::int32_t new_request_id() noexcept {
+    return next_request_id_ == INT32_MAX ? std::exchange(next_request_id_, 1) : next_request_id_++;
+  }
+
   std::int32_t next_request_id_ = 1;
 };
 

@@ -90,7 +90,7 @@ BsonDoc ClientConnection::hello_reply(const wire::HelloRequest& hello) {
 // The error of a query, in the form of its kind of query.
 void ClientConnection::encode_query_error(std::vector<std::uint8_t>& out, const wire::OpQuery& query,
                                           const Error& error) {
-  const std::int32_t request_id = next_request_id_++;
+  const std::int32_t request_id = new_request_id();
   if (query.is_command()) {
     wire::encode_op_reply(out, request_id, header_.request_id, exec::error_document(error));
   } else {
@@ -155,7 +155,7 @@ Task<bool> ClientConnection::handle_op_query() {
   if (reply.has_error()) {
     encode_query_error(out, *parsed, reply.error());
   } else {
-    wire::encode_op_reply(out, next_request_id_++, header_.request_id, *reply);
+    wire::encode_op_reply(out, new_request_id(), header_.request_id, *reply);
   }
   environment_.context.shared.metrics.bytes_out.add(out.size());
   iovec piece{out.data(), out.size()};
@@ -221,7 +221,7 @@ Task<bool> ClientConnection::stream_hello(const wire::HelloRequest& hello, DocVi
     const BsonDoc reply = failure ? exec::error_document(failure->error) : hello_reply(hello);
     const bool more = exhaust && (!life.quiescing || leaves()) && !closing_ && !failure;
     std::vector<std::uint8_t> out;
-    const std::int32_t request_id = next_request_id_++;
+    const std::int32_t request_id = new_request_id();
     wire::begin_op_msg(out, request_id, response_to, more ? wire::flags::more_to_come : 0);
     wire::append_body(out, reply);
     wire::finish_op_msg(out, checksum_);

@@ -299,7 +299,7 @@ Task<ClientConnection::Relayed> ClientConnection::relay(bool silent) {
 
 // Asks the older process; its answer, a view into `room`, must fit there. HostUnreachable(6): there is none.
 Task<Result<wire::OpMsg>> ClientConnection::ask_older(DocView command, MutableBytes room) {
-  auto prefix = wire::op_msg_prefix(wire::op_msg_prefix_bytes + command.size(), next_request_id_++, 0, 0);
+  auto prefix = wire::op_msg_prefix(wire::op_msg_prefix_bytes + command.size(), new_request_id(), 0, 0);
   std::array<iovec, 2> pieces{{{prefix.data(), prefix.size()},
                                {const_cast<std::uint8_t*>(command.data()), command.size()}}};
   bool read = co_await write_to_older(pieces);

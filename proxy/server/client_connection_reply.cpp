@@ -70,7 +70,7 @@ void ClientConnection::note_inside(const shard::ShardTime& shards, TimePoint fir
 // Puts header, flags and checksum around a reply, as pieces that point into both.
 void ClientConnection::frame(const exec::Response& response, Framed& framed) {
   const std::size_t total = wire::op_msg_prefix_bytes + response.bytes() + (checksum_ ? 4 : 0);
-  framed.prefix = wire::op_msg_prefix(total, next_request_id_++, header_.request_id,
+  framed.prefix = wire::op_msg_prefix(total, new_request_id(), header_.request_id,
                                       checksum_ ? wire::flags::checksum_present : 0);
   std::span<const iovec> pieces = response.pieces();
   if (std::uint8_t* const before = response.room_before(framed.prefix.size())) {
@@ -95,7 +95,7 @@ void ClientConnection::frame(const exec::Response& response, Framed& framed) {
 // A reply to a compressed request is compressed with the same compressor, whole.
 Task<bool> ClientConnection::write_compressed(const exec::Response& response, TimePoint* first_tried) {
   const std::size_t plain_bytes = wire::op_msg_prefix_bytes + response.bytes();
-  auto prefix = wire::op_msg_prefix(plain_bytes, next_request_id_++, header_.request_id, 0);
+  auto prefix = wire::op_msg_prefix(plain_bytes, new_request_id(), header_.request_id, 0);
   absl::InlinedVector<iovec, 10> pieces;
   pieces.push_back({prefix.data(), prefix.size()});
   for (const iovec& piece : response.pieces()) pieces.push_back(piece);

@@ -1,4 +1,6 @@
 // Clients that another process has passed to this one.
+#include <limits>
+
 #include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/transaction_table.h"
 #include "tests/sim/sim_support.h"
@@ -33,6 +35,20 @@ TEST_CASE("a moved client that has never spoken must") {
   world.run_for(minutes(1));
   CHECK(world.shared().connections.current == 0);
   CHECK(world.shared().metrics.silent_clients_closed.value() == 1);
+}
+
+TEST_CASE("after the largest request id comes the first") {
+  SimWorld world(sharded_world(1, 20));
+  BsonWriter largest;
+  for (const Element& each : passed_client(R"(, "heard": true)").view()) {
+    if (each.name == "nextRequest") {
+      largest.append("nextRequest", std::numeric_limits<std::int32_t>::max());
+    } else {
+      largest.append_element(each);
+    }
+  }
+  auto client = world.moved_client(std::move(largest).finish());
+  for (int i = 0; i < 2; ++i) CHECK(is_ok(call(world, *client, probe)));
 }
 
 TEST_CASE("a way to the process before stays open while its client is busy elsewhere") {

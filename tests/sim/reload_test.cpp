@@ -165,6 +165,21 @@ TEST_CASE("a reload says which certificates and passwords it has read") {
                                   Catch::Contains("example.org") && Catch::EndsWith(" UTC) were read anew"));
 }
 
+TEST_CASE("TLS that a reload turns off is still spoken on connections that have begun") {
+  Certificates certificates;
+  SimWorld world({});
+  Reloading reloading(world);
+  TlsConfig& tls = reloading.next.config.net.tls;
+  tls.mode = TlsMode::allow;
+  tls.certificate_key_file = certificates.server();
+  CHECK_THAT(reloading.run(), Catch::StartsWith("reloaded: net.tls.mode"));
+  auto client = world.client();
+  world.run_for(seconds(1));
+  tls.mode = TlsMode::disabled;
+  CHECK_THAT(reloading.run(), Catch::StartsWith("reloaded: net.tls.mode"));
+  CHECK(is_ok(call(world, *client, R"({"ping": 1, "$db": "admin"})")));
+}
+
 TEST_CASE("documents that arrive while a reload checks are not lost sight of") {
   SimWorld world(sharded_world(3, 20));
   auto client = world.client();
