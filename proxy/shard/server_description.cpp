@@ -14,6 +14,8 @@ namespace {
 constexpr std::int32_t wire_version_min = 6;
 // A replica set has at most 50 members; a reply that lists more is invalid.
 constexpr std::size_t members_max = 64;
+// Wall clocks: differences of two must not overflow.
+constexpr std::int64_t date_ms_max = std::int64_t{1} << 53;
 
 std::optional<std::array<std::uint8_t, 12>> object_id(ValueView value) {
   if (value.type != BsonType::object_id) return std::nullopt;
@@ -61,7 +63,7 @@ void describe_member(ServerDescription& server, DocView reply, bool primary) {
   }
   if (const ValueView date = reply.find_path("lastWrite.lastWriteDate");
       date.type == BsonType::date) {
-    server.last_write_ms = date.as_int64();
+    server.last_write_ms = std::clamp<std::int64_t>(date.as_int64(), 0, date_ms_max);
   }
   server.election_id = object_id(reply["electionId"]);
   server.set_version = reply["setVersion"].to_int64();

@@ -36,6 +36,15 @@ TEST_CASE("the kinds of servers") {
         ServerType::rs_other);
 }
 
+TEST_CASE("a date that no clock shows is bounded, so that dates may be subtracted") {
+  const auto date_of = [](std::string_view date) {
+    return describe(fmt::format(R"({{"ok": 1, "ismaster": true, "setName": "rs", "maxWireVersion": 17,
+        "lastWrite": {{"lastWriteDate": {{"$date": {{"$numberLong": "{}"}}}}}}}})", date))->last_write_ms;
+  };
+  CHECK(date_of("-9223372036854775808") == 0);
+  CHECK(date_of("9223372036854775807") == std::int64_t{1} << 53);
+}
+
 TEST_CASE("a member tells about its set") {
   const auto server = describe(
       R"({"ok": 1, "helloOk": true, "ismaster": true, "setName": "rs", "setVersion": 3, "me": "A:1",
