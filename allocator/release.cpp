@@ -169,6 +169,8 @@ void Releaser::stop() {
     wake_.notify_all();
   }
   thread_.join();
+  const ReleaseRecord none;
+  for (const Done& done : std::exchange(waiting_, {})) done(none);
 }
 
 void Releaser::step_locked(std::int64_t now) {

@@ -149,8 +149,7 @@ class Releaser {
   bool running() const noexcept { return running_.load(std::memory_order_relaxed); }
 
   void request(ReleaseReason reason);
-  // `done` is called on the releasing thread, after a release that began after this call; or never,
-  // if the releaser is stopped first.
+  // `done` is called on the releasing thread, after a release that began after this call; or by stop().
   void request(ReleaseReason reason, Done done);
   // A few times a second: sees whether the load is over.
   void tick(std::int64_t now_ns);

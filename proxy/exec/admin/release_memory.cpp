@@ -4,6 +4,8 @@
 #include "allocator/memory_layer.h"
 #include "proxy/exec/admin/figures.h"
 #include "proxy/exec/core/command.h"
+#include "proxy/shard/interrupt.h"
+#include "proxy/shard/waiter.h"
 
 namespace spillway::exec {
 
@@ -16,10 +18,9 @@ namespace {
 constexpr std::int64_t wait_ms_default = 10'000;
 
 // Lives until the answer has come, even if the caller has given up.
-struct ReleaseAnswer final : Timer {
-  Event done;
-  std::optional<ReleaseRecord> record;
-  void on_timer() override { done.set(); }
+struct ReleaseAnswer {
+  shard::WaiterLine line{};
+  std::optional<ReleaseRecord> record{};
 };
 
 }  // namespace
@@ -33,14 +34,18 @@ Task<Result<Response>> release_memory_command(Context& context, Client&, const R
   const Releaser::Done on_done = [answer, loop = &context.loop](const ReleaseRecord& record) {
     loop->post([answer, record] {
       answer->record = record;
-      answer->done.set();
+      shard::wake_all(answer->line);
     });
   };
   releaser.request(ReleaseReason::command, on_done);
   const std::int64_t wait_ms = request.max_time_ms.value_or(wait_ms_default);
-  context.loop.arm(*answer, Clock::now() + std::chrono::milliseconds(wait_ms));
-  co_await answer->done;
-  context.loop.disarm(*answer);
+  {
+    shard::Waiter waiter(context.loop, Clock::now() + std::chrono::milliseconds(wait_ms));
+    answer->line.push_back(waiter);
+    const shard::Interruptible interruptible(request.interrupt, waiter);
+    co_await waiter;
+  }
+  if (const Error* why = shard::requested_of(request.interrupt)) co_return *why;
   if (!answer->record) {
     co_return Error(ErrorCode::max_time_ms_expired, "the release takes longer; it goes on");
   }

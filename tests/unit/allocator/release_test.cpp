@@ -242,5 +242,18 @@ TEST_CASE("stopping in the middle of a release ends it", "[release][thread]") {
   }
 }
 
+TEST_CASE("a request that the end overtakes is answered all the same", "[release][thread]") {
+  for (int round = 0; round < 5; ++round) {
+    Releaser releaser({});
+    releaser.start(nullptr);
+    use_and_free(64 * mib);
+    releaser.request(ReleaseReason::expiry);
+    std::atomic<int> answers = 0;
+    for (int i = 0; i < 3; ++i) releaser.request(ReleaseReason::command, [&](const ReleaseRecord&) { ++answers; });
+    releaser.stop();
+    CHECK(answers == 3);
+  }
+}
+
 }  // namespace
 }  // namespace spillway
