@@ -382,6 +382,34 @@ TEST_CASE("where memory has no room for it, the rest of a reply to a stalled cli
   require_quiet(world);
 }
 
+TEST_CASE("a spill file that does not answer keeps no client, and no connection to its shard, for ever") {
+  FakeDisk disk;
+  SimWorldOptions options = slow_world();
+  options.memory_limit_bytes = 16 * limits::mib;
+  options.spill_file = [&disk] { return std::make_unique<FakeFile>(disk); };
+  SimWorld world(std::move(options));
+  store_random(world);
+  world.set_disk_stuck(true);
+  Stalled stalled = stalled_client(world, find_all);
+  world.run_for(seconds(2));
+  CHECK(leased(world) == 1);
+  SECTION("if the client leaves") {
+    stalled.client->reset();
+    world.run_for(seconds(10));
+  }
+  SECTION("if it stays") {
+    world.run_for(minutes(1));
+    stalled.client->holds = false;
+    world.run_for(seconds(1));
+  }
+  CHECK(leased(world) == 0);
+  CHECK(stalled.pending->done);
+  world.set_disk_stuck(false);
+  world.run_for(seconds(1));
+  CHECK(world.shared().spill->stats().parked_bytes == 0);
+  require_quiet(world);
+}
+
 TEST_CASE("a slow client whose rest is in the spill file goes on while others wait for memory") {
   FakeDisk disk;
   SimWorldOptions options = slow_world();

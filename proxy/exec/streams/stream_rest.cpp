@@ -21,6 +21,8 @@ namespace {
 // The size of a piece for the spill file. It is smaller than other pieces, because memory is short.
 constexpr std::size_t spill_piece_bytes = 64 * limits::kib;
 constexpr auto spill_check = std::chrono::milliseconds(2);
+// The file's disk may hang. What is read back waits as long.
+constexpr auto spill_patience = std::chrono::seconds(30);
 // The router notices a closed client when it writes. While the shard sends nothing, it looks for it this often.
 constexpr auto client_check = std::chrono::milliseconds(250);
 
@@ -154,7 +156,14 @@ Task<Step> spill_rest(Relay& relay) {
     }
     SpillTicket& parked = relay.unsent.add(*std::move(ticket));
     // Only one piece at a time is in memory. If the file is full, the piece stays there, compressed.
-    while (!parked.settled()) co_await relay.context.loop.sleep_for(spill_check);
+    const TimePoint end = Clock::now() + spill_patience;
+    while (!parked.settled()) {
+      co_await relay.context.loop.sleep_for(spill_check);
+      if (Clock::now() < end && !relay.client.peer_hung_up() && !relay.stream.reply.lease->broken()) continue;
+      client_went(relay);
+      relay.client.reset();
+      co_return Step::passed;
+    }
     if (parked.memory_bytes() > 0) co_return Step::passed;
     send_unsent(relay);
   }
