@@ -68,6 +68,7 @@ class Changes final : public SimRole {
     if (refused) co_return refused;
     if (request.name == "aggregate" && opens_stream(request.body)) co_return open_stream(request.body);
     if (request.name == "aggregate" && !request.body.first().is_string()) co_return run_stages(request.body);
+    if (request.name == "find" && request.body.first().type == BsonType::binary) co_return find_by_uuid(request.body);
     if (request.name == "killCursors") co_return kill(request.body);
     if (request.name != "getMore" || !cursors_.contains(request.body.first().as_int64())) co_return std::nullopt;
     const std::int64_t id = request.body.first().as_int64();
@@ -96,6 +97,18 @@ class Changes final : public SimRole {
   void wrote(const SimRequest& request) override { role_.wrote(request); }
   BsonDoc finish(const SimRequest& request, BsonDoc reply) override { return role_.finish(request, std::move(reply)); }
   void add_to_hello(BsonWriter& hello) override { role_.add_to_hello(hello); }
+
+  // Of an unsharded collection, which is not there any more.
+  BsonDoc find_by_uuid(DocView command) {
+    const ValueView uuid = command.first();
+    const auto is_own = [](std::uint8_t byte) { return byte == 0xaa; };
+    ++found_by_uuid;
+    if (!knows_uuids) return json(R"({"ok": 0, "code": 13, "codeName": "Unauthorized", "errmsg": "not authorized"})");
+    CHECK(std::all_of(uuid.bytes.end() - 16, uuid.bytes.end(), is_own));
+    return json(R"({"ok": 0, "code": 26, "codeName": "NamespaceNotFound", "errmsg": "no collection has this uuid"})");
+  }
+  std::size_t found_by_uuid = 0;
+  bool knows_uuids = true;
 
   // Stages that this router does not evaluate: one that is not known fails, any other leaves out the event 7 and adds a
   // field.
@@ -873,6 +886,20 @@ TEST_CASE("updates are looked up where the document is now", "[cluster]") {
   sim.read(stream, 5);
   REQUIRE(stream.events.size() == 5);
   CHECK(stream.documents[4].view()["fullDocument"].is_null());
+}
+
+TEST_CASE("updates of an unsharded collection are looked up by its uuid", "[cluster]") {
+  StreamWorld sim(2);
+  sim.cluster.store("rec.c", json(R"({"_id": 5, "text": "of a new collection with the old one's name"})"));
+  Stream stream = sim.open(*sim.client, R"("fullDocument": "updateLookup")");
+  const bool knows = GENERATE(true, false);
+  sim.changes[0]->knows_uuids = knows;
+  sim.changes[0]->add("update", 5);
+  sim.read(stream, 1);
+  REQUIRE(stream.documents.size() == 1);
+  CHECK(sim.changes[0]->found_by_uuid == 1);
+  // Without the right, the name is all that there is.
+  CHECK(stream.documents[0].view()["fullDocument"].is_null() == knows);
 }
 
 TEST_CASE("stages that the router does not evaluate are run on each event by its shard", "[cluster]") {

@@ -1,5 +1,8 @@
 #include "proxy/exec/read/change_lookup.h"
 
+#include <algorithm>
+#include <array>
+#include <charconv>
 #include <utility>
 
 #include "cursor/resume_token.h"
@@ -13,12 +16,27 @@ namespace spillway::exec {
 
 namespace {
 
+constexpr std::uint8_t uuid_subtype = 4;
+
 // The document that an event is of. Views into the event.
 struct Changed {
   std::string_view db, collection;
   DocView key;
   std::string_view digits;  // of its token
   ResumeToken token;
+
+  // Of its collection; nullopt: unknown.
+  std::optional<std::array<std::uint8_t, 16>> uuid() const {
+    if (token.document_key_at == 0) return std::nullopt;
+    std::array<std::uint8_t, 16> bytes{};
+    std::string_view hex = digits.substr(token.event_at + 6);  // after the type, the length and the subtype
+    for (std::uint8_t& byte : bytes) {
+      const auto parsed = std::from_chars(hex.data(), hex.data() + std::min<std::size_t>(hex.size(), 2), byte, 16);
+      if (parsed.ptr != hex.data() + 2) return std::nullopt;
+      hex.remove_prefix(2);
+    }
+    return bytes;
+  }
 };
 
 std::optional<Changed> read_event(DocView event) {
@@ -31,18 +49,23 @@ std::optional<Changed> read_event(DocView event) {
   return Changed{db.as_string(), collection.as_string(), key.as_document(), digits, *token};
 }
 
-// Is the collection of that name still the event's? Unknown where it is not sharded.
-bool is_same_collection(const Changed& changed, const catalog::CollectionRouting* routing) {
-  if (routing == nullptr || !routing->cluster || !routing->cluster->uuid) return true;
-  if (changed.token.document_key_at == 0) return true;
-  std::string uuid;
-  for (const std::uint8_t byte : *routing->cluster->uuid) uuid += fmt::format("{:02X}", byte);
-  return changed.digits.substr(changed.token.event_at + 6, uuid.size()) == uuid;
+// Is the sharded collection of that name still the event's?
+bool is_same_collection(const Changed& changed, const catalog::CollectionRouting& routing) {
+  if (!routing.cluster || !routing.cluster->uuid) return true;
+  const auto uuid = changed.uuid();
+  return !uuid || *uuid == *routing.cluster->uuid;
 }
 
-BsonDoc find_command(const Changed& changed, const Request& request) {
+// `by_uuid`: an unsharded collection may have been dropped and made anew, and the router knows neither.
+BsonDoc find_command(const Changed& changed, const Request& request, bool by_uuid) {
   BsonWriter out;
-  out.append("find", changed.collection).append("filter", changed.key);
+  const auto uuid = by_uuid ? changed.uuid() : std::nullopt;
+  if (uuid) {
+    out.append_binary("find", uuid_subtype, *uuid);
+  } else {
+    out.append("find", changed.collection);
+  }
+  out.append("filter", changed.key);
   out.append("limit", 1).append("singleBatch", true);
   out.begin_document("readConcern").append("level", "majority");
   out.append_timestamp("afterClusterTime", changed.token.cluster_time).end();
@@ -85,7 +108,7 @@ Task<Result<std::optional<LookedUp>>> look_up_changed(Context& context, const Re
   if (!changed) {
     co_return Error(40578, "failed to look up post image after change: the event does not say of which document it is");
   }
-  const BsonDoc body = find_command(*changed, request);
+  bool by_uuid = true;
   const RouteNames names{{changed->db, changed->collection}};
   const shard::CallOptions options = options_for_event(context, request);
   for (std::size_t tries = 1;; ++tries) {
@@ -102,10 +125,16 @@ Task<Result<std::optional<LookedUp>>> look_up_changed(Context& context, const Re
     of_event.routes = &*routes;
     const auto targets = read_targets(of_event, changed->db, changed->collection, changed->key, {});
     if (targets.has_error()) co_return targets.error();
-    if (!is_same_collection(*changed, targets->routing)) co_return std::nullopt;
+    const bool sharded = targets->routing != nullptr;
+    if (sharded && !is_same_collection(*changed, *targets->routing)) co_return std::nullopt;
+    const BsonDoc body = find_command(*changed, request, by_uuid && !sharded);
     auto outcomes = co_await call_shards(context, targets->shards, targets->by(), shard::Command::of_body(body),
                                          options);
     auto found = found_in(outcomes);
+    // A router that logs in without a key file may lack the action useUUID.
+    if (found.has_error() && found.error().is(ErrorCode::unauthorized) && !sharded && std::exchange(by_uuid, false)) {
+      continue;
+    }
     if (!found.has_error() || !is_stale(found.error().code) || tries >= tries_max) co_return found;
     const Duration pause = pause_before_try(tries + 1);
     if (pause > Duration::zero()) co_await context.loop.sleep_for(pause);
