@@ -122,7 +122,6 @@ std::string_view ClusterCursor::collection() const noexcept {
 }
 
 bool ClusterCursor::exhausted() const noexcept {
-  if (stashed) return false;
   if (changes && changes->ended()) return true;
   if (stage && !changes) return stage_finished && stage->exhausted();
   if (merge.limit_remaining && *merge.limit_remaining <= 0) return true;
@@ -133,7 +132,7 @@ bool ClusterCursor::exhausted() const noexcept {
 }
 
 bool ClusterCursor::passes_through() const noexcept {
-  if (stage || changes || stashed || merge.limit_remaining || merge.skip_remaining > 0 || allow_partial) return false;
+  if (stage || changes || merge.limit_remaining || merge.skip_remaining > 0 || allow_partial) return false;
   if (merge.sorted() || !merge.strip_fields.empty()) return false;
   for (const RemoteCursor& remote : remotes) {
     if (!remote.batches.empty() || !remote.parked.empty()) return false;
@@ -142,8 +141,7 @@ bool ClusterCursor::passes_through() const noexcept {
 }
 
 std::size_t ClusterCursor::buffered_bytes() const noexcept {
-  std::size_t bytes = kept.bytes() + (stashed ? stashed->size() : 0) + (stage ? stage->held_bytes() : 0) +
-                      (changes ? changes->held_bytes() : 0);
+  std::size_t bytes = kept.bytes() + (stage ? stage->held_bytes() : 0) + (changes ? changes->held_bytes() : 0);
   for (const RemoteCursor& remote : remotes) {
     for (const Batch& batch : remote.batches) bytes += batch.held_bytes();
     for (const SpillTicket& ticket : remote.parked) bytes += ticket.memory_bytes();

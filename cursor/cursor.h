@@ -67,8 +67,10 @@ class DocumentStage {
   virtual ~DocumentStage() = default;
   virtual Result<void> push(DocView document) = 0;
   virtual Result<void> finish() = 0;                // no more input
-  virtual Result<std::optional<BsonDoc>> next() = 0;  // the next output document, if one is ready
-  virtual bool busy() const { return false; }  // next() has done a part of its work: call it again
+  // The next output document, if one is ready (else null). It stays paid for, and valid, until pop().
+  virtual Result<const BsonDoc*> front() = 0;
+  virtual BsonDoc pop() = 0;                   // REQUIRES that front() returned one
+  virtual bool busy() const { return false; }  // front() has done a part of its work: call it again
   virtual bool wants_more() const = 0;  // false: input may stop (a limit was reached)
   virtual bool exhausted() const = 0;   // after finish(): nothing is left
   // The bytes that it holds of a budget. Called for idle cursors, under a lock: must be quick.
@@ -151,7 +153,6 @@ struct ClusterCursor {
   MergeState merge;
   std::unique_ptr<DocumentStage> stage;
   std::unique_ptr<ChangeStream> changes;  // of several shards; null: none
-  std::optional<BsonDoc> stashed;  // a document of a stage that did not fit into the last batch
 
   std::int64_t batch_size = 0;  // the find's; 0: none was given
   std::uint64_t at_cluster_time = 0;  // that its shards read at; 0: none was named
@@ -175,6 +176,8 @@ struct ClusterCursor {
   Reservation kept;             // pays for what it keeps of its request, if that is large
 
   std::int64_t created_ms = 0;  // wall clock, for currentOp
+  // On the steady clock, from its command's maxTimeMS; 0: none. It moves on by the time for which the cursor was idle.
+  std::int64_t deadline_ns = 0;
   std::uint64_t documents_returned = 0;
   std::uint64_t batches_returned = 0;
   double mean_document_bytes = 0;  // of the batches so far

@@ -34,10 +34,11 @@ class MergePipeline {
   bool wants_more() const noexcept;
   // The next document of the output, if there is one now. After finish() nullopt means the end.
   Result<std::optional<BsonDoc>> next();
-  // The same in small steps: while busy(), step() gets nearer to the next document, and take() returns the one that
-  // is there.
+  // The same in small steps: while busy(), step() gets nearer to the next document; front() is the one that is there
+  // (null: none), and take() takes it.
   bool busy() const noexcept { return output_.empty() && emitter().has_value(); }
   Result<void> step();  // REQUIRES busy()
+  const BsonDoc* front() const noexcept { return output_.empty() ? nullptr : &output_.front(); }
   std::optional<BsonDoc> take();
   // The bytes charged to the budget.
   std::uint64_t held_bytes() const noexcept { return *held_bytes_; }

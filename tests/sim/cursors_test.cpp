@@ -186,20 +186,65 @@ TEST_CASE("a cursor is killed while a getMore works on it") {
   auto first = world.client();
   auto second = world.client();
   const std::int64_t id = cursor_id(call(world, *first, scatter_find));
-  for (std::size_t i = 0; i < 2; ++i) world.shard(i).delay = seconds(3);
+  for (std::size_t i = 0; i < 2; ++i) world.shard(i).delay = minutes(1);
   auto pending = start(world, *first, json(get_more(id, 5)));
   world.run_for(seconds(1));
+  for (std::size_t i = 0; i < 2; ++i) world.shard(i).delay = {};
   const BsonDoc killed = call(
       world, *second,
       fmt::format(
           R"({{"killCursors": "docs", "cursors": [{{"$numberLong": "{}"}}], "$db": "app"}})", id));
   CHECK(killed.view()["cursorsKilled"].as_document().count() == 1);
-  CHECK(world.run_until([&] { return pending->done; }, minutes(1)));
+  CHECK(world.run_until([&] { return pending->done; }, seconds(1)));
   REQUIRE(pending->reply.has_value());
   CHECK(code_of(*pending->reply) == 237);
   world.run_for(seconds(10));
   CHECK(open_shard_cursors(world) == 0);
   CHECK(code_of(call(world, *second, get_more(id))) == 43);
+}
+
+TEST_CASE("getMores have what is left of their find's maxTimeMS, without the time between them") {
+  SimWorld world(sharded_world(3, 20));
+  store_documents(world, 20);
+  auto client = world.client();
+  const std::string targets = GENERATE("{}", R"({"_id": {"$gte": 20, "$lt": 40}})");
+  BsonDoc reply = call(world, *client, R"({"find": "docs", "filter": )" + targets +
+                                           R"(, "batchSize": 1, "maxTimeMS": 1000, "$db": "app"})");
+  REQUIRE(is_ok(reply));
+  for (std::size_t i = 0; i < 3; ++i) world.shard(i).delay = milliseconds(600);
+  Duration worked{};
+  while (is_ok(reply) && worked < seconds(3)) {
+    world.run_for(seconds(5));
+    const TimePoint asked = Clock::now();
+    reply = call(world, *client, get_more(cursor_id(reply), 1));
+    worked += Clock::now() - asked;
+  }
+  CHECK(code_of(reply) == 50);
+  CHECK(worked > seconds(1));
+  CHECK(worked <= milliseconds(1260));  // a shard has 250 ms to say it first
+  world.run_for(seconds(10));
+  CHECK(open_shard_cursors(world) == 0);
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
+TEST_CASE("a document that stages have made is paid for until it is sent") {
+  SimWorld world(sharded_world(2, 20));
+  auto client = world.client();
+  store_documents(world, 20);
+  const std::string large(9 * limits::mib, 'x');
+  // Two documents of nine megabytes: the batch has room for one.
+  const BsonDoc reply = call(world, *client, R"({"aggregate": "docs", "pipeline": [
+      {"$group": {"_id": {"$mod": ["$_id", 2]}}}, {"$addFields": {"text": ")" + large + R"("}}],
+      "cursor": {}, "$db": "app"})");
+  REQUIRE(is_ok(reply));
+  CHECK(batch_of(reply).size() == 1);
+  CHECK(world.shared().memory.cursors.usage().used_bytes > 9 * limits::mib);
+  CHECK(batch_of(call(world, *client, get_more(cursor_id(reply), 5))).size() == 1);
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
 }
 
 TEST_CASE("a cursor is killed while its first batch is fetched") {
@@ -714,6 +759,20 @@ TEST_CASE("allowPartialResults tolerates a shard that is gone") {
     if (cursor_id(reply) != 0) reply = call(world, *client, get_more(cursor_id(reply), 7));
     CHECK(is_ok(reply));
     CHECK(cursor_id(reply) == 0);
+  }
+  SECTION("that is the only one of a find, between two batches") {
+    BsonDoc reply = call(world, *client, R"({"find": "docs", "filter": {"_id": {"$gte": 20, "$lt": 40}}, "batchSize": 5,
+        "allowPartialResults": true, "$db": "app"})");
+    REQUIRE(is_ok(reply));
+    world.shard(1).die();
+    world.run_for(seconds(1));
+    bool said = false;
+    while (cursor_id(reply) != 0) {
+      reply = call(world, *client, get_more(cursor_id(reply), 5));
+      REQUIRE(is_ok(reply));
+      said = reply.view().find_path("cursor.partialResultsReturned").truthy();
+    }
+    CHECK(said);
   }
   SECTION("between two batches") {
     BsonDoc reply = call(world, *client, partial);

@@ -33,6 +33,7 @@ struct Client {
   const Request* running = nullptr;
   TimePoint running_since{};
   std::int64_t operation_id = 0;
+  std::int64_t cursor_at_work = 0;  // of the getMore under way; 0: none
   // For killOp and clients that left: reads end at once, writes before their next statement.
   shard::Interrupt interrupt;
 };

@@ -53,6 +53,7 @@ Error ActiveCursor::fail(Error error) {
 }
 
 Error ActiveCursor::refuse(Error error) {
+  cursor_->ahead.answered_ns = steady_ns();
   put_back();
   return error;
 }

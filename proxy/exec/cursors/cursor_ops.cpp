@@ -48,6 +48,9 @@ CursorPtr make_cursor(Client& client, const Request& request, std::string_view c
   cursor->client = client.presence.facts();
   cursor->charge.assign(client.limits.account());
   cursor->created_ms = wall_clock_ms();
+  if (request.deadline != time_point_never) {
+    cursor->deadline_ns = request.deadline.time_since_epoch().count();
+  }
   if (request.body.size() <= limits::originating_command_bytes_max) {
     cursor->originating_command.assign(reinterpret_cast<const char*>(request.body.data()),
                                        request.body.size());

@@ -85,19 +85,16 @@ struct BatchFill {
 
   Result<Step> drain_stage() {
     DocumentStage& stage = *cursor.stage;
-    if (!cursor.stashed) {
-      auto next = stage.next();
-      if (next.has_error()) return stage_failed(next.error());
-      cursor.stashed = *std::move(next);
-    }
-    if (!cursor.stashed) {
+    const auto next = stage.front();
+    if (next.has_error()) return stage_failed(next.error());
+    if (*next == nullptr) {
       if (stage.busy()) return Step::nothing;
       return cursor.stage_finished ? Step::full : Step::stage_input;
     }
-    const DocView document = cursor.stashed->view();
+    const DocView document = (*next)->view();
     if (!out.fits(document.size())) return Step::full;
     auto put = put_in({document.data() + 4, document.size() - 5}, document.size());
-    if (put.has_value() && *put == Step::nothing) cursor.stashed.reset();
+    if (put.has_value() && *put == Step::nothing) stage.pop();
     return put;
   }
 

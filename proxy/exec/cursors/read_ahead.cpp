@@ -136,6 +136,7 @@ Task<void> fill(Context* context, ActiveCursor cursor) {
 // More read-ahead for a client that had to wait, less for one that did not.
 void learn_pace(Context& context, ClusterCursor& cursor, bool waited, TimePoint arrived) {
   cursor.ahead.pause_ns = arrived.time_since_epoch().count() - cursor.ahead.answered_ns;
+  if (cursor.deadline_ns != 0) cursor.deadline_ns += cursor.ahead.pause_ns;
   if (!std::exchange(cursor.ahead.begun, false)) return;
   (waited ? context.shared.metrics.read_ahead_waits : context.shared.metrics.read_ahead_hits).add();
   cursor.ahead.depth = waited ? depth_max : std::uint8_t{1};

@@ -412,12 +412,12 @@ struct Filling {
   Result<std::optional<BsonDoc>> staged(DocView event) {
     DocumentStage& stage = *cursor.stage;
     if (auto pushed = stage.push(event); pushed.has_error()) return std::move(pushed.error());
-    std::optional<BsonDoc> made;
     do {
-      auto next = stage.next();
-      if (next.has_error() || *next) return next;
+      const auto next = stage.front();
+      if (next.has_error()) return next.error();
+      if (*next != nullptr) return std::optional(stage.pop());
     } while (stage.busy());
-    return made;
+    return std::optional<BsonDoc>();
   }
 
   Result<bool> put(Bytes elements) {

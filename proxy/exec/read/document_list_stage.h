@@ -2,7 +2,6 @@
 #pragma once
 
 #include <deque>
-#include <optional>
 #include <vector>
 
 #include "cursor/cursor.h"
@@ -16,9 +15,9 @@ class DocumentListStage final : public DocumentStage {
       : documents_(std::make_move_iterator(documents.begin()), std::make_move_iterator(documents.end())) {}
   Result<void> push(DocView) override { return {}; }
   Result<void> finish() override { return {}; }
-  Result<std::optional<BsonDoc>> next() override {
-    if (documents_.empty()) return std::optional<BsonDoc>();
-    std::optional<BsonDoc> head = std::move(documents_.front());
+  Result<const BsonDoc*> front() override { return documents_.empty() ? nullptr : &documents_.front(); }
+  BsonDoc pop() override {
+    BsonDoc head = std::move(documents_.front());
     documents_.pop_front();
     return head;
   }

@@ -364,6 +364,7 @@ Task<Result<Response>> find_on_one(Context& context, Client& client, const Reque
   seed.no_timeout = find.no_cursor_timeout;
   seed.tailable = find.tailable;
   seed.await_data = find.await_data;
+  seed.allow_partial = find.allow_partial;
   BsonDoc rebuilt;
   const shard::Command command = shard_find(context, request, find, rebuilt);
   return open_on_one_shard(context, seed, {targets.shards.front(), targets.by(), command}, true, std::move(rebuilt));

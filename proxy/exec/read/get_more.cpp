@@ -1,12 +1,17 @@
 // getMore and killCursors.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <functional>
+#include <vector>
+
 #include "allocator/small_blocks.h"
 #include "cursor/registry.h"
 #include "proxy/base/time_slice.h"
 #include "proxy/exec/access/audit.h"
 #include "proxy/exec/access/authorization.h"
 #include "proxy/exec/core/arguments.h"
+#include "proxy/exec/core/ask_workers.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/command.h"
@@ -63,6 +68,7 @@ Task<Result<Response>> get_more_on_many(Context& context, const Request& request
   // What was read ahead with another size in mind is cut or added to.
   const bool one_batch = cursor->from_one_shard && batch_size == cursor->ahead.last_batch_size;
   const FillLimits limits{.documents_max = batch_size,
+                          .deadline = request.deadline,
                           .interrupt = request.interrupt,
                           .one_batch = one_batch,
                           .time = request.shard_time,
@@ -77,6 +83,60 @@ Task<Result<Response>> get_more_on_many(Context& context, const Request& request
   co_return cursor.answer(std::move(batch), "nextBatch", BatchOrigin::merged);
 }
 
+Task<Result<Response>> get_more_on_shards(Context& context, const Request& request, ActiveCursor cursor,
+                                          std::int64_t batch_size, std::optional<std::int64_t> await_ms) {
+  // A shard's last batch may be empty, and read ahead: then no shard is left to ask.
+  if (cursor->from_one_shard && cursor->remotes.front().id != 0 && cursor->remotes.front().batches.empty() &&
+      cursor->remotes.front().parked.empty()) {
+    auto getting = get_more_on_one_shard(context, request, std::move(cursor), batch_size, await_ms);
+    co_return co_await getting;
+  }
+  if (cursor->passes_through()) {
+    // One shard's batch is the client's, as it comes; a little is merged with what the others have.
+    auto passed = co_await pass_one_batch(context, request, cursor, batch_size, false);
+    if (passed.has_error()) co_return std::move(passed.error());
+    if (*passed) co_return *std::move(*passed);
+  }
+  auto getting = get_more_on_many(context, request, std::move(cursor), batch_size);
+  co_return co_await getting;
+}
+
+// While it lives, killCursors interrupts the getMore. A reply that passes in pieces goes out after that.
+class AtWork {
+ public:
+  AtWork(Client& client, std::int64_t id) noexcept : client_(client) { client.cursor_at_work = id; }
+  AtWork(const AtWork&) = delete;
+  AtWork& operator=(const AtWork&) = delete;
+  ~AtWork() { client_.cursor_at_work = 0; }
+
+ private:
+  Client& client_;
+};
+
+// Interrupts the getMores that work on these cursors.
+Task<void> interrupt_get_mores(Context& context, std::vector<std::int64_t> ids) {
+  const std::function<bool(const Context&)> interrupt = [ids = std::move(ids)](const Context& worker) {
+    for (Client* client : worker.clients) {
+      const std::int64_t id = client->cursor_at_work;
+      if (id == 0 || std::find(ids.begin(), ids.end(), id) == ids.end()) continue;
+      client->interrupt.request(Error(ErrorCode::cursor_killed, fmt::format("cursor id {} was killed", id)));
+    }
+    return true;
+  };
+  auto asking = ask_workers<bool>(context, interrupt);
+  co_await asking;
+}
+
+// Within what is left of its command's maxTimeMS.
+Task<Result<Response>> get_more_in_time(Context& context, const Request& request, ActiveCursor cursor,
+                                        std::int64_t batch_size) {
+  Request limited = request;
+  limited.deadline = TimePoint(std::chrono::nanoseconds(cursor->deadline_ns));
+  if (limited.deadline <= Clock::now()) co_return cursor.fail(time_limit_exceeded());
+  auto getting = get_more_on_shards(context, limited, std::move(cursor), batch_size, std::nullopt);
+  co_return co_await getting;
+}
+
 }  // namespace
 
 Task<Result<Response>> get_more_command(Context& context, Client& client, const Request& request) {
@@ -86,6 +146,7 @@ Task<Result<Response>> get_more_command(Context& context, Client& client, const 
   auto taken = co_await take_cursor(context, client, request, arguments->id, ns.view());
   if (taken.has_error()) co_return taken.error();
   ActiveCursor cursor = *std::move(taken);
+  const AtWork at_work(client, arguments->id);
   if (cursor->change_stream && context.shared.life.replaced) {
     co_return cursor.fail(Error(ErrorCode::cursor_not_found,
                                 "another process serves the clients of this one: open the change stream again"));
@@ -99,20 +160,12 @@ Task<Result<Response>> get_more_command(Context& context, Client& client, const 
         get_more_changes(context, request, std::move(cursor), arguments->batch_size, arguments->await_ms);
     co_return co_await getting;
   }
-  // A shard's last batch may be empty, and read ahead: then no shard is left to ask.
-  if (cursor->from_one_shard && cursor->remotes.front().id != 0 && cursor->remotes.front().batches.empty() &&
-      cursor->remotes.front().parked.empty()) {
-    auto getting = get_more_on_one_shard(context, request, std::move(cursor), arguments->batch_size,
-                                         arguments->await_ms);
+  if (cursor->deadline_ns != 0 && !cursor->await_data) {
+    auto getting = get_more_in_time(context, request, std::move(cursor), arguments->batch_size);
     co_return co_await getting;
   }
-  if (cursor->passes_through()) {
-    // One shard's batch is the client's, as it comes; a little is merged with what the others have.
-    auto passed = co_await pass_one_batch(context, request, cursor, arguments->batch_size, false);
-    if (passed.has_error()) co_return std::move(passed.error());
-    if (*passed) co_return *std::move(*passed);
-  }
-  auto getting = get_more_on_many(context, request, std::move(cursor), arguments->batch_size);
+  auto getting =
+      get_more_on_shards(context, request, std::move(cursor), arguments->batch_size, arguments->await_ms);
   co_return co_await getting;
 }
 
@@ -149,6 +202,7 @@ Task<Result<Response>> kill_cursors_command(Context& context, Client& client, co
                     fmt::format("cursor id {} was not created by the authenticated user", at->as_int64()));
   }
   RecycledVector<std::int64_t> killed, not_found;
+  std::vector<std::int64_t> at_work;
   std::vector<CursorPtr> taken;
   for (auto at = ids.begin(); !at.done(); ++at) {
     if (slice.is_over_short(looked_at_bytes)) co_await slice.next();
@@ -156,6 +210,11 @@ Task<Result<Response>> kill_cursors_command(Context& context, Client& client, co
     const bool found = outcome.outcome != CursorRegistry::KillOutcome::not_found;
     (found ? killed : not_found).push_back(at->as_int64());
     if (outcome.cursor) taken.push_back(std::move(outcome.cursor));
+    if (outcome.outcome == CursorRegistry::KillOutcome::marked_in_use) at_work.push_back(at->as_int64());
+  }
+  if (!at_work.empty()) {
+    auto interrupting = interrupt_get_mores(context, std::move(at_work));
+    co_await interrupting;
   }
   if (another_users) context.shared.audit->administrative(client, request, 0);
   end_cursors(context, std::move(taken), CursorEnd::killed);

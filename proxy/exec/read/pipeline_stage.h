@@ -16,12 +16,13 @@ class PipelineStage final : public DocumentStage {
       : merge_(std::move(stages), budget, pipeline::stage_bytes_max, std::move(parsed)) {}
   Result<void> push(DocView document) override { return merge_.push(document); }
   Result<void> finish() override { return merge_.finish(); }
-  Result<std::optional<BsonDoc>> next() override {
+  Result<const BsonDoc*> front() override {
     if (merge_.busy()) {
       if (auto stepped = merge_.step(); stepped.has_error()) return std::move(stepped.error());
     }
-    return merge_.take();
+    return merge_.front();
   }
+  BsonDoc pop() override { return *merge_.take(); }
   bool busy() const override { return merge_.busy(); }
   bool wants_more() const override { return merge_.wants_more(); }
   bool exhausted() const override { return merge_.exhausted(); }

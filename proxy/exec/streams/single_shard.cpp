@@ -164,6 +164,7 @@ CursorPtr CursorSeed::make(Reservation kept) const {
   cursor->no_timeout = no_timeout;
   cursor->tailable = tailable;
   cursor->await_data = await_data;
+  cursor->allow_partial = allow_partial;
   cursor->change_stream = change_stream;
   cursor->from_one_shard = true;
   cursor->whole_documents = whole_documents;
@@ -318,7 +319,7 @@ Task<Result<std::optional<Response>>> pass_shard_batch(Context& context, const R
   shard::CallOptions options;
   options.budget = &context.shared.memory.replies;
   options.host = shard::HostAddress{remote.host, remote.port};
-  options.deadline = request.deadline;  // the find's deadline for its first batch; getMores have none
+  options.deadline = request.deadline;
   options.interrupt = request.interrupt;
   options.time = request.shard_time;
   options.user = request.asks;
@@ -335,6 +336,14 @@ Task<Result<std::optional<Response>>> pass_shard_batch(Context& context, const R
   auto call = call_shard(context, {remote.shard, RoutedBy::nothing(), shard::Command::of_body(body)}, options);
   ShardOutcome outcome = co_await call;
   room.reset();
+  if (outcome.error && cursor->allow_partial && may_be_missing(outcome, ShardLoss::getting_more)) {
+    if (is_unreachable(*outcome.error)) remote.id = 0;
+    cursor->partial = true;
+    auto answered = cursor.answer(BatchBuilder(context.shared.memory.replies), pass.batch_name, BatchOrigin::passed,
+                                  Keep::never);
+    if (answered.has_error()) co_return std::move(answered.error());
+    co_return std::optional<Response>(*std::move(answered));
+  }
   if (!outcome.answered()) co_return cursor.fail(*std::move(outcome.error));
   shard::Reply& reply = outcome.reply;
   if (reply.streaming()) {

@@ -17,7 +17,7 @@ struct CursorSeed {
   std::int64_t batch_size = 0;
   std::int64_t first_batch_documents = 0;  // at most
   bool whole_documents = false;            // the collection's own, not projected
-  bool no_timeout = false, tailable = false, await_data = false;
+  bool no_timeout = false, tailable = false, await_data = false, allow_partial = false;
   bool writes = false;  // it is sent once, and not killed if the client leaves
   bool merges = false;  // it is sent once: what a first try has taken from other shards' cursors is gone
   bool change_stream = false;  // also tailable and await_data
