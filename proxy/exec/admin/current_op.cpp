@@ -3,6 +3,8 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "cursor/registry.h"
 #include "proxy/exec/access/authentication.h"
 #include "proxy/exec/admin/local_sessions.h"
@@ -16,6 +18,7 @@
 #include "proxy/exec/read/aggregate.h"
 #include "proxy/exec/read/config_database.h"
 #include "proxy/pipeline/run.h"
+#include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {
 
@@ -28,6 +31,8 @@ namespace {
 // Larger commands are shown as truncated text: whole batches of writes would fill the memory.
 constexpr std::size_t command_bytes_max = 16 * limits::kib;
 constexpr std::size_t truncated_command_bytes_max = 1000;
+// Of a shard, in one reply: all.
+constexpr std::int32_t operations_max = std::numeric_limits<std::int32_t>::max();
 // The most bytes of one worker's rows, and of a reply.
 constexpr std::size_t rows_bytes_max = limits::document_bytes_max - 64 * limits::kib;
 // FerretDB's code for unknown commands.
@@ -152,14 +157,57 @@ Result<void> add_idle_cursors(const Context& context, const CurrentOpOptions& op
   return added;
 }
 
+// What lists a shard's operations. Servers of static tables may know the command only.
+BsonDoc list_operations(const Context& context, const CurrentOpOptions& options) {
+  BsonWriter out;
+  if (context.in_cluster()) {
+    out.append("aggregate", std::int32_t{1}).begin_array("pipeline").begin_document_item();
+    out.begin_document("$currentOp").append("allUsers", true);
+    out.append("idleConnections", options.idle_connections).append("idleSessions", options.idle_sessions);
+    out.append("idleCursors", options.idle_cursors).append("truncateOps", options.truncate_operations);
+    out.end().end().end().begin_document("cursor").append("batchSize", operations_max).end();
+  } else {
+    out.append("currentOp", std::int32_t{1}).append("$all", options.idle_connections);
+  }
+  out.append("$db", "admin");
+  return std::move(out).finish();
+}
+
+// One shard's operations, at the end of `rows`. They are in one reply, or too many.
+Result<void> add_operations_of(Context& context, const std::string& shard, const ShardOutcome& outcome,
+                               KeptDocuments& rows) {
+  ValueView operations = outcome.body()["inprog"];
+  if (context.in_cluster()) {
+    const auto parsed = wire::parse_cursor_reply(outcome.body());
+    if (parsed.has_error()) return parsed.error();
+    if (parsed->id != 0) {
+      ClusterCursor rest;
+      rest.ns = "admin.$cmd.aggregate";
+      RemoteCursor& remote = rest.remotes.emplace_back();
+      remote.shard = outcome.shard;
+      remote.host = outcome.reply.host.host;
+      remote.port = outcome.reply.host.port;
+      remote.id = parsed->id;
+      kill_remotes(context, rest);
+      return Error(ErrorCode::bson_object_too_large,
+                   fmt::format("the operations of shard {} do not fit into one reply: ask for localOps, or leave idle "
+                               "connections, sessions and cursors out", shard));
+    }
+    operations = outcome.body().find_path("cursor.firstBatch");
+  }
+  if (!operations.is_array()) return {};
+  for (const Element& operation : operations.as_document()) {
+    if (!operation.is_document()) continue;
+    auto added = rows.add(shard_operation_document(shard, operation.as_document()));
+    if (added.has_error()) return added;
+  }
+  return {};
+}
+
 // The operations of every shard that can list them, at the end of `rows`.
 Task<Result<void>> add_shard_operations(Context& context, const Request& request,
                                         const CurrentOpOptions& options, KeptDocuments& rows) {
-  BsonWriter out;
-  out.append("currentOp", std::int32_t{1})
-      .append("$all", options.idle_connections)
-      .append("$db", "admin");
-  const BsonDoc body = std::move(out).finish();
+  const BsonDoc body = list_operations(context, options);
   auto calls = call_shards(context, request.routes->all_shards(), RoutedBy::nothing(), shard::Command::of_body(body),
                            read_options(context, request));
   const ShardOutcomes outcomes = co_await calls;
@@ -173,13 +221,8 @@ Task<Result<void>> add_shard_operations(Context& context, const Request& request
       Error error = *outcome.error;
       co_return std::move(error).with_context(fmt::format("currentOp on shard {}", name));
     }
-    const ValueView operations = outcome.body()["inprog"];
-    if (!operations.is_array()) continue;
-    for (const Element& operation : operations.as_document()) {
-      if (!operation.is_document()) continue;
-      auto added = rows.add(shard_operation_document(name, operation.as_document()));
-      if (added.has_error()) co_return added.error();
-    }
+    auto added = add_operations_of(context, name, outcome, rows);
+    if (added.has_error()) co_return std::move(added.error());
   }
   co_return Result<void>();
 }
@@ -280,10 +323,10 @@ Result<CurrentOpOptions> parse_current_op(ValueView stage) {
                              bson_type_name(stage.type)));
   }
   CurrentOpOptions options;
-  bool ignored = false;  // sessions are not kept here
+  bool ignored = false;
   const std::pair<std::string_view, bool*> known[] = {
       {"allUsers", &options.all_users},
-      {"idleSessions", &ignored},
+      {"idleSessions", &options.idle_sessions},
       {"backtrace", &ignored},
       {"targetAllNodes", &ignored},
       {"idleConnections", &options.idle_connections},

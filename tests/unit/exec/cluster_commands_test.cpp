@@ -359,6 +359,32 @@ TEST_CASE("cluster: a chunk command works on what the config servers have now") 
   CHECK(cluster.sent().empty());
 }
 
+TEST_CASE("cluster: what $currentOp asks for is asked of the shards") {
+  FakeCluster cluster(17);
+  const auto one = [](const char* id) {
+    return fmt::format("{{'cursor': {{'firstBatch': [{{'type': 'idleSession', 'opid': 7}}], "
+                       "'id': {{'$numberLong': '{}'}}, 'ns': 'admin.$cmd.aggregate'}}, 'ok': 1.0}}", id);
+  };
+  const char* const command =
+      "{'aggregate': 1, 'pipeline': [{'$currentOp': {'allUsers': true, 'idleSessions': true, 'truncateOps': true}}, "
+      "{'$match': {'type': 'idleSession'}}], 'cursor': {}, '$db': 'admin'}";
+  cluster.says["aggregate"] = one("0");
+  const BsonDoc reply = cluster.run(command);
+  CHECK(to_json(reply).find("\"s1:7\"") != std::string::npos);
+  CHECK(to_json(reply).find("\"s2:7\"") != std::string::npos);
+  const auto sent = cluster.sent();
+  REQUIRE(sent.size() == 2);
+  CHECK(sent[0].find(R"("$currentOp" : { "allUsers" : true, "idleConnections" : false, "idleSessions" : true, )"
+                     R"("idleCursors" : false, "truncateOps" : true })") != std::string::npos);
+  cluster.says["aggregate"] = one("5");  // more than one reply
+  CHECK(cluster.run(command).view()["code"].to_int64() == 10334);
+  cluster.worker.loop.poll_until_idle();
+  const auto ended = cluster.sent();
+  CHECK(std::count_if(ended.begin(), ended.end(), [](const std::string& each) {
+          return each.find("killCursors") != std::string::npos;
+        }) == 1);
+}
+
 TEST_CASE("cluster: its own answers are those of the table") {
   FakeCluster cluster(8);
   const BsonDoc version = cluster.run("{'getShardVersion': 'app.r', '$db': 'admin'}");
