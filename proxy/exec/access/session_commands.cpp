@@ -426,6 +426,7 @@ Error not_in_transaction(const Request& request) {
 Task<Result<Response>> run_commit(Context& context, Client&, const Request& request) {
   if (!request.in_transaction) co_return not_in_transaction(request);
   auto answer = co_await commit_transaction(context, request);
+  if (answer.has_value() && !answer->failed) context.shared.transactions->count_commit();
   // An earlier attempt may have committed it. Drivers take the result for unknown by the code.
   if (!answer.has_error() || !answer.error().is(ErrorCode::failed_to_satisfy_read_preference)) co_return answer;
   Error unknown = answer.error();

@@ -756,6 +756,15 @@ constexpr Figure<Status> status_figures[] = {
        append_slow_shapes(out, status.shared.slow_shapes, live_rows_max);
      }}},
 
+    {"transactions.currentOpen", GET(in.shared.transactions->active()), "spillway_transactions_open",
+     "Transactions that have begun and not ended."},
+    {"transactions.currentActive", GET(in.shared.transactions->turns().size())},
+    {"transactions.totalStarted", GET(in.shared.transactions->started()), "spillway_transactions_started_total",
+     "Transactions that clients began."},
+    {"transactions.totalCommitted", GET(in.shared.transactions->committed()),
+     "spillway_transactions_committed_total", "Commits that succeeded."},
+    {"transactions.totalAborted", GET(in.shared.transactions->aborted()), "spillway_transactions_aborted_total",
+     "Transactions that a client, an error or the end of its session aborted."},
     // Sessions whose latest transaction is remembered; ended ones stay until they expire.
     {"transactions.tracked", GET(in.shared.transactions->size()), "spillway_transactions_tracked",
      "Sessions whose latest transaction is remembered."},

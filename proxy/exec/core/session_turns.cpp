@@ -48,6 +48,11 @@ Task<Result<SessionTurns::Turn>> SessionTurns::take(Loop& loop, std::string_view
   co_return std::move(turn);
 }
 
+std::size_t SessionTurns::size() const {
+  const MutexLock lock(mutex_);
+  return lines_.size();
+}
+
 void SessionTurns::end(const std::string& lsid) noexcept {
   std::shared_ptr<Place> next;
   {

@@ -56,6 +56,9 @@ class SessionTurns {
   // MaxTimeMSExpired(50), the interrupt's.
   Task<Result<Turn>> take(Loop& loop, std::string_view lsid, TimePoint deadline, shard::Interrupt* interrupt);
 
+  // Sessions with a statement at work.
+  std::size_t size() const;
+
  private:
   struct Place;
   // Those that wait, by lsid; a session whose turn it is has an entry.
@@ -63,7 +66,7 @@ class SessionTurns {
 
   void end(const std::string& lsid) noexcept;
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   Lines lines_ ABSL_GUARDED_BY(mutex_);
 };
 

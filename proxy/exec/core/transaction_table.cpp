@@ -114,7 +114,9 @@ std::optional<Error> TransactionTable::begin(Stripe& stripe, const Key& key,
                                                 : "this client has too many sessions with transactions");
     }
   }
+  if (known && found->second.state == Transaction::State::active) mark_aborted(found->second);
   if (known) stripe.erase(found);
+  started_.fetch_add(1, std::memory_order_relaxed);
   Transaction begun;
   begun.txn_number = txn_number;
   begun.user = user;
@@ -156,6 +158,11 @@ Transaction* TransactionTable::take(Stripe& stripe, const Key& key, std::int64_t
   return &transaction;
 }
 
+void TransactionTable::mark_aborted(Transaction& transaction) noexcept {
+  transaction.state = Transaction::State::aborted;
+  aborted_.fetch_add(1, std::memory_order_relaxed);
+}
+
 TransactionTable::Statement TransactionTable::statement(std::string_view lsid,
                                                         std::int64_t txn_number, bool starts,
                                                         const catalog::ShardSet& targets,
@@ -169,7 +176,7 @@ TransactionTable::Statement TransactionTable::statement(std::string_view lsid,
   if (transaction == nullptr) return result;
   Participants& participants = transaction->participants;
   if (targets.size() != 1 || (!participants.empty() && !participants.contains(targets.front()))) {
-    transaction->state = Transaction::State::aborted;
+    mark_aborted(*transaction);
     if (!participants.empty()) result.to_abort = OpenTransaction{key.second, txn_number, participants.shards()};
     result.error = Error(
         ErrorCode::operation_not_supported_in_transaction,
@@ -277,7 +284,7 @@ TransactionTable::AfterReaders TransactionTable::readers_answered(std::string_vi
   if (committed) transaction->participants.note_readers_committed();
   AfterReaders result{transaction->participants.readers_committed(), {}};
   if (result.writer_is_next || !lost) return result;
-  transaction->state = Transaction::State::aborted;
+  mark_aborted(*transaction);
   result.to_abort = OpenTransaction{key.second, txn_number, transaction->participants.shards()};
   return result;
 }
@@ -302,7 +309,7 @@ Result<Participants> TransactionTable::abort(std::string_view lsid, std::int64_t
     return no_such_transaction(txn_number, "cannot be aborted: its commit has begun");
   }
   if (transaction.state == Transaction::State::active)
-    transaction.state = Transaction::State::aborted;
+    mark_aborted(transaction);
   if (transaction.participants.empty()) {
     return no_such_transaction(txn_number,
                                "cannot be aborted: no command of it was sent through this router");
@@ -319,7 +326,7 @@ std::optional<OpenTransaction> TransactionTable::fail(std::string_view lsid,
   if (found == stripe.entries.end() || found->second.txn_number != txn_number) return std::nullopt;
   Transaction& transaction = found->second;
   if (transaction.state != Transaction::State::active) return std::nullopt;
-  transaction.state = Transaction::State::aborted;
+  mark_aborted(transaction);
   if (transaction.participants.empty()) return std::nullopt;
   return OpenTransaction{found->first.second, txn_number, transaction.participants.shards()};
 }
@@ -377,6 +384,7 @@ std::vector<OpenTransaction> TransactionTable::end_sessions(const std::vector<Se
     while (last != stripe.entries.end() && last->first.first == session) ++last;
     for (OpenTransaction& each : stripe.end(first, last)) open.push_back(std::move(each));
   }
+  aborted_.fetch_add(open.size(), std::memory_order_relaxed);
   return open;
 }
 
@@ -387,6 +395,7 @@ std::vector<OpenTransaction> TransactionTable::end_all_sessions() {
     for (OpenTransaction& each : stripe.end(stripe.entries.begin(), stripe.entries.end()))
       open.push_back(std::move(each));
   }
+  aborted_.fetch_add(open.size(), std::memory_order_relaxed);
   return open;
 }
 

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -133,6 +134,12 @@ class TransactionTable {
 
   SessionTurns& turns() noexcept { return turns_; }
 
+  // Since the process began. A commit that is sent again counts again.
+  std::uint64_t started() const noexcept { return started_.load(std::memory_order_relaxed); }
+  std::uint64_t aborted() const noexcept { return aborted_.load(std::memory_order_relaxed); }
+  std::uint64_t committed() const noexcept { return committed_.load(std::memory_order_relaxed); }
+  void count_commit() noexcept { committed_.fetch_add(1, std::memory_order_relaxed); }
+
  private:
   static constexpr std::size_t stripe_count = 16;
   // Its session, and then the whole lsid.
@@ -156,6 +163,7 @@ class TransactionTable {
   Stripe& stripe_of(const Key& key) noexcept { return stripes_[number_of(key.first)]; }
   const Stripe& stripe_of(const Key& key) const noexcept { return stripes_[number_of(key.first)]; }
   static std::size_t number_of(const SessionId& session) noexcept { return absl::HashOf(session) % stripe_count; }
+  void mark_aborted(Transaction& transaction) noexcept;
   // A new transaction of this session. `targets`: the shards that it goes to, as far as is known.
   std::optional<Error> begin(Stripe& stripe, const Key& key, std::int64_t txn_number,
                              const catalog::ShardSet& targets, TimePoint now, std::uint64_t user, Statement& result)
@@ -169,6 +177,7 @@ class TransactionTable {
   std::size_t stripe_entries_max_;
   std::array<Stripe, stripe_count> stripes_;
   SessionTurns turns_;
+  std::atomic<std::uint64_t> started_{0}, aborted_{0}, committed_{0};
 };
 
 }  // namespace spillway::exec

@@ -349,5 +349,28 @@ TEST_CASE("a transaction in a cluster takes shards as commands reach them", "[tr
   }
 }
 
+TEST_CASE("transactions are counted by how they end", "[transactions]") {
+  TransactionTable table;
+  const auto now = TimePoint() + std::chrono::hours(1);
+  const TransactionConcern concern;
+  const auto begin = [&](const char* lsid, std::int64_t number) {
+    CHECK_FALSE(table.statement_in_cluster(lsid, number, &concern, now).error);
+    table.contact(lsid, number, 0, 1);
+  };
+  begin("a", 1);
+  begin("a", 2);  // ends the first
+  begin("b", 1);
+  begin("c", 1);
+  begin("d", 1);
+  CHECK(table.abort("b", 1, now).has_value());
+  CHECK(table.fail("c", 1));
+  CHECK_FALSE(table.fail("c", 1));
+  CHECK(table.started() == 5);
+  CHECK(table.aborted() == 3);
+  CHECK(table.active() == 2);
+  CHECK(table.end_all_sessions().size() == 2);
+  CHECK(table.aborted() == 5);
+}
+
 }  // namespace
 }  // namespace spillway::exec
