@@ -30,6 +30,8 @@ ConcernDefaults read_concern_defaults(DocView document) {
     out.append("w", w);
     const ValueView timeout = document.find_path("defaultWriteConcern.wtimeout");
     out.append("wtimeout", timeout.is_number() ? timeout.to_int64().value_or(0) : 0);
+    const ValueView journal = document.find_path("defaultWriteConcern.j");
+    if (journal.exists()) out.append("j", journal);
     defaults.write = std::move(out).finish();
   }
   return defaults;

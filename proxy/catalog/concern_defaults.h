@@ -11,7 +11,7 @@ namespace spillway::catalog {
 // Immutable.
 struct ConcernDefaults {
   using Ptr = std::shared_ptr<const ConcernDefaults>;
-  // As {level: …} and {w: …, wtimeout: …}; empty: none is set.
+  // As {level: …} and {w: …, wtimeout: …, j?: …}; empty: none is set.
   BsonDoc read, write;
 
   bool operator==(const ConcernDefaults& other) const noexcept;

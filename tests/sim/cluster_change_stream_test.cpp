@@ -433,6 +433,15 @@ TEST_CASE("shards of a stream are told one time, to merge, and not to look up", 
   CHECK(!sent.view()["shardVersion"].exists());
 }
 
+TEST_CASE("shards of 6.0 make pre- and post-images by themselves, if they are not told to leave it", "[cluster]") {
+  StreamWorld sim(2, 0, wire_6_0);
+  sim.open(*sim.client, R"("fullDocumentBeforeChange": "whenAvailable")");
+  const BsonDoc& sent = sim.changes[0]->opened.at(0);
+  CHECK(sent.view()["fromMongos"].truthy());
+  CHECK_FALSE(sent.view()["needsMerge"].exists());
+  CHECK(options_of(sent)["fullDocumentBeforeChange"].exists());
+}
+
 TEST_CASE("an idle shard delays no event for longer than it takes to write its note", "[cluster]") {
   StreamWorld sim(3);
   Stream stream = sim.open(*sim.client);

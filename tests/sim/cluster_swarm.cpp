@@ -238,7 +238,7 @@ Task<ClusterSwarm::Answer> ClusterSwarm::ask(Member& member, BsonDoc command, bo
           of_changes.contains(code) && tries_of(fmt::format("{}-{}", member.index, member.asked - 1)) >= 10;
       if (code != 0 && !changed && !(setting_.lossy && of_losses.contains(code))) {
         const bool in_transaction = command.view()["autocommit"].exists();
-        static const std::set<std::int64_t> of_transactions = {249, 251, 263, 343, 13388};
+        static const std::set<std::int64_t> of_transactions = {249, 251, 263, 272, 343, 13388};
         if (!in_transaction || !of_transactions.contains(code)) {
           fail(fmt::format("client {}: {} was answered {}", member.index, to_json(command), to_json(*answer.reply)));
         }

@@ -164,6 +164,27 @@ TEST_CASE("statements of one transaction that are sent at once take turns", "[cl
   third->close();
 }
 
+TEST_CASE("a statement that looks for what has moved since the transaction began is begun again with it",
+          "[cluster][transactions]") {
+  const std::int32_t wire = GENERATE(wire_4_2, wire_6_0);
+  CAPTURE(wire);
+  ClusterWorld sim({.wire_version = wire});
+  Session session(sim);
+  session.start();
+  CHECK(is_ok(session.run(R"("find": "r", "filter": {"k": 5}, "$db": "rec")")));
+  sim.cluster.move("rec.r", ClusterWorld::key(15), 0);
+  sim.world->run_for(seconds(1));
+  CHECK(is_ok(sim.ask(R"({"find": "r", "filter": {"k": 15}, "$db": "rec"})")));  // the router learns of it
+  const BsonDoc moved = session.run(R"("find": "r", "filter": {"k": 15}, "$db": "rec")");
+  CHECK(code_of(moved) == (wire == wire_6_0 ? 272 : 0));
+  CHECK(is_transient(moved) == (wire == wire_6_0));
+  sim.world->run_for(seconds(1));
+  session.start();
+  CHECK(is_ok(session.run(R"("find": "r", "filter": {"k": 15}, "$db": "rec")")));
+  CHECK(is_ok(session.run(R"("find": "r", "filter": {"k": 5}, "$db": "rec")")));
+  CHECK(is_ok(session.commit()));
+}
+
 TEST_CASE("a statement waits for its turn as long as it may", "[cluster][transactions]") {
   ClusterWorld sim;
   Session session(sim);

@@ -7,6 +7,8 @@
 
 #include "proxy/base/check.h"
 #include "proxy/catalog/versions.h"
+#include "proxy/cluster/config_client.h"
+#include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/wire/cursor_reply.h"
@@ -119,10 +121,19 @@ Result<void> check_snapshot(Context& context, const Request& request) {
   }
   const auto transaction = context.shared.transactions->find(request.lsid, *request.txn_number);
   if (!transaction) return {};
-  const std::uint64_t at = transaction->concern.at_cluster_time;
-  if (at == 0 || request.routes->learned_at() <= at) return {};
-  Error error(snapshot_unavailable,
-              "the routing table has changed since the time of the transaction's snapshot: try the transaction again");
+  const TransactionConcern& concern = transaction->concern;
+  Error error;
+  if (const std::uint64_t at = concern.at_cluster_time; at != 0 && request.routes->learned_at() > at) {
+    error = {snapshot_unavailable,
+             "the routing table has changed since the time of the transaction's snapshot: try the transaction again"};
+  } else if (at == 0 && concern.began_at != 0 && request.routes->placed_at() > concern.began_at &&
+             context.gateway.capabilities(cluster::config_shard).max_wire_version >= wire_version_of_5_0) {
+    // A shard that took part before shows the data of that time: not what has moved to it since.
+    constexpr std::int32_t migration_conflict = 272;
+    error = {migration_conflict, "chunks were moved since the transaction began: try the transaction again"};
+  } else {
+    return {};
+  }
   error.labels.emplace_back("TransientTransactionError");
   return error;
 }

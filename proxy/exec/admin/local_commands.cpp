@@ -29,8 +29,8 @@
 
 namespace spillway::exec {
 
-HandlerFunction release_memory_command, server_status_command, current_op_command, kill_op_command,
-    configure_fail_point, wait_for_fail_point, shutdown_command;
+HandlerFunction release_memory_command, server_status_command, diagnostic_data_command, current_op_command,
+    kill_op_command, configure_fail_point, wait_for_fail_point, shutdown_command;
 
 namespace {
 
@@ -464,6 +464,8 @@ std::span<const CommandSpec> local_commands() {
       {"releaseMemory", "give free memory back to the operating system", release_memory_command,
        on_cluster(Action::set_parameter), admin_only | audited},
       {"serverStatus", "counters and state", server_status_command, on_cluster(Action::server_status), secondary_ok},
+      {"getDiagnosticData", "serverStatus, as a server's recorder has it", diagnostic_data_command,
+       on_cluster(Action::server_status), admin_only | secondary_ok},
       {"currentOp", "operations under way", current_op_command, by_rule(may_current_op), admin_only},
       {"killOp", "end an operation", kill_op_command, any_user, admin_only | drains | audited},
       {"shutdown", "announce and end the router", shutdown_command, on_cluster(Action::shutdown), admin_only | audited},

@@ -10,6 +10,7 @@
 namespace spillway::exec {
 
 Task<Result<Response>> server_status_command(Context& context, Client& client, const Request& request);
+Task<Result<Response>> diagnostic_data_command(Context& context, Client& client, const Request& request);
 
 namespace {
 
@@ -27,17 +28,37 @@ void append_head(BsonWriter& out, const Context& context) {
   out.append_date("localTime", wall_clock_ms());
 }
 
-}  // namespace
-
-Task<Result<Response>> server_status_command(Context& context, Client&, const Request& request) {
+// `asked`: the fields of the command.
+Task<BsonDoc> make_server_status(Context& context, DocView asked) {
   auto asking = ask_workers<WorkerFacts>(context, look_at_worker);
   const std::vector<WorkerFacts> answers = co_await asking;
   const StatusFacts facts = make_status_facts(context.shared, answers);
-  const ValueView asked = request.body["metrics"];  // {histograms: true}
-  const bool histograms = asked.is_document() && asked.as_document()["histograms"].truthy();
+  const ValueView metrics = asked["metrics"];  // {histograms: true}
+  const bool histograms = metrics.is_document() && metrics.as_document()["histograms"].truthy();
+  BsonWriter out;
+  append_head(out, context);
+  append_sections(out, {context.shared, facts, &context, histograms}, asked);
+  co_return std::move(out).finish();
+}
+
+}  // namespace
+
+Task<Result<Response>> server_status_command(Context& context, Client&, const Request& request) {
+  const BsonDoc status = co_await make_server_status(context, request.body);
   BsonWriter reply;
-  append_head(reply, context);
-  append_sections(reply, {context.shared, facts, &context, histograms}, request.body);
+  reply.append_elements(status);
+  co_return ok_response(std::move(reply));
+}
+
+// What a server's recorder has gathered last, here made for the question. Percona's exporter reads serverStatus in it.
+Task<Result<Response>> diagnostic_data_command(Context& context, Client&, const Request&) {
+  const std::int64_t start_ms = wall_clock_ms();
+  const BsonDoc status = co_await make_server_status(context, DocView());
+  BsonWriter reply;
+  reply.begin_document("data").append_date("start", start_ms);
+  reply.begin_document("serverStatus").append_date("start", start_ms).append_elements(status);
+  reply.append_date("end", wall_clock_ms()).end();
+  reply.append_date("end", wall_clock_ms()).end();
   co_return ok_response(std::move(reply));
 }
 

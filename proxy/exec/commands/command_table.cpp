@@ -21,6 +21,7 @@
 #include "proxy/exec/commands/slow_log.h"
 #include "proxy/exec/commands/stable_stages.h"
 #include "proxy/exec/core/client.h"
+#include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/connection_counts.h"
 #include "proxy/exec/core/fail_command.h"
 #include "proxy/exec/core/limits.h"
@@ -225,7 +226,7 @@ Task<Result<Response>> not_run(Error why) { co_return why; }
 // nullopt: run_in_cluster() finds them.
 std::optional<Routes> routes_of(Context& context, const CommandSpec& spec, Request& request) {
   if (!context.in_cluster()) return context.router->resolve({});
-  if (request.in_transaction || reads_snapshot(request)) return std::nullopt;
+  if (request.in_transaction || reads_snapshot(request) || request.encrypted) return std::nullopt;
   return context.router->resolve(route_names(context, spec, request));
 }
 
@@ -264,6 +265,7 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
   if (in_cluster) {
     name_session_owner(context, client, request);
     request.asks = impersonated(context, client);
+    complete_write_concern(context, request);
   }
   client.running = &request;
   client.running_since = request.arrived;

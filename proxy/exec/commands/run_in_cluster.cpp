@@ -220,6 +220,16 @@ bool makes_database(const CommandSpec& spec, const Request& request) {
   return explained == "update" || explained == "delete";
 }
 
+// The tags of Queryable Encryption lie on the primary shard. A mongos looks there before it asks the others; each of
+// them would look at its own.
+Result<void> check_encrypted(const Request& request) {
+  const catalog::Namespace target = request.target();
+  if (request.routes->collection(NamespaceText(target.db, target.collection).view()) == nullptr) return {};
+  return Error(ErrorCode::command_not_supported,
+               fmt::format("Queryable Encryption of a sharded collection ({}.{}) is not supported: use a mongos for it",
+                           target.db, target.collection));
+}
+
 // `answer`: of the first try, which the caller has made.
 Task<Result<Response>> run_nested(Context& context, Client& client, const CommandSpec& spec, Request& request,
                                   int views, std::optional<Result<Response>> answer) {
@@ -243,7 +253,9 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
         routes = *std::move(learned);
       }
       request.routes = &*routes;
-      if (auto checked = check_snapshot(context, request); checked.has_error()) {
+      auto checked = check_snapshot(context, request);
+      if (checked.has_value() && request.encrypted) checked = check_encrypted(request);
+      if (checked.has_error()) {
         request.routes = nullptr;
         co_return std::move(checked.error());
       }

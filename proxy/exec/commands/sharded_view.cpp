@@ -113,6 +113,64 @@ void append_cursor(BsonWriter& out, DocView command) {
 
 }  // namespace
 
+namespace {
+
+// A view of a time series: the stage that makes measurements of buckets; else null.
+DocView unpacking_of(DocView view_stages) {
+  const Element stage = view_stages.first();
+  const Element named = stage.is_document() ? stage.as_document().first() : Element();
+  return named.name == "$_internalUnpackBucket" && named.is_document() ? named.as_document() : DocView();
+}
+
+// Statistics are those of buckets, which shards make those of the series. Source: mongod's resolved_view.cpp.
+bool append_statistics(BsonWriter& out, DocView command, DocView unpacking) {
+  const ValueView pipeline = command["pipeline"];
+  const Element first = pipeline.is_array() ? pipeline.as_document().first() : Element();
+  const Element named = first.is_document() ? first.as_document().first() : Element();
+  if (unpacking.empty() || !named.is_document()) return false;
+  if (named.name == "$collStats") {
+    out.begin_document_item().begin_document("$collStats").append_elements(named.as_document());
+    out.append("$_requestOnTimeseriesView", true).end().end();
+  } else if (named.name == "$indexStats") {
+    out.append_item(ValueView(first));
+    out.begin_document_item().begin_document("$_internalConvertBucketIndexStats");
+    for (const std::string_view field : {"timeField", "metaField"}) {
+      if (unpacking[field].exists()) out.append(field, unpacking[field]);
+    }
+    out.end().end();
+  } else {
+    return false;
+  }
+  for (auto at = ++pipeline.as_document().begin(); !at.done(); ++at) out.append_item(ValueView(*at));
+  return true;
+}
+
+bool is_of_field(std::string_view path, std::string_view field) {
+  return path.starts_with(field) && (path.size() == field.size() || path[field.size()] == '.');
+}
+
+// An index's key of a time series as that of the buckets' index.
+void append_hint(BsonWriter& out, DocView key, DocView unpacking) {
+  const ValueView time = unpacking["timeField"], meta = unpacking["metaField"];
+  out.begin_document("hint");
+  for (const Element& field : key) {
+    const std::string name(field.name);
+    if (time.is_string() && name == time.as_string()) {
+      const bool up = field.to_double().value_or(1) >= 0;
+      for (const char* const end : {up ? "min" : "max", up ? "max" : "min"}) {
+        out.append(fmt::format("control.{}.{}", end, name), ValueView(field));
+      }
+    } else if (meta.is_string() && is_of_field(name, meta.as_string())) {
+      out.append("meta" + name.substr(meta.as_string().size()), ValueView(field));
+    } else {
+      out.append(name, ValueView(field));
+    }
+  }
+  out.end();
+}
+
+}  // namespace
+
 Result<BsonDoc> aggregation_over_view(DocView command, DocView view) {
   const std::string_view name = command.first().name;
   const bool distinct = name == "distinct" && command["key"].is_string();
@@ -123,12 +181,19 @@ Result<BsonDoc> aggregation_over_view(DocView command, DocView view) {
   out.append("aggregate", below.collection);
   out.begin_array("pipeline");
   const DocView stages = view["pipeline"].as_document();
-  for (const Element& stage : stages) out.append_item(ValueView(stage));
-  if (auto appended = append_stages(out, command); appended.has_error()) return appended.error();
+  const DocView unpacking = unpacking_of(stages);
+  if (!append_statistics(out, command, unpacking)) {
+    for (const Element& stage : stages) out.append_item(ValueView(stage));
+    if (auto appended = append_stages(out, command); appended.has_error()) return appended.error();
+  }
   out.end();
   append_cursor(out, command);
   for (const Element& field : command) {
     const bool both = std::find(shared_arguments.begin(), shared_arguments.end(), field.name) != shared_arguments.end();
+    if (field.name == "hint" && field.is_document() && !unpacking.empty()) {
+      append_hint(out, field.as_document(), unpacking);
+      continue;
+    }
     const bool explains = name == "aggregate" && field.name == "explain";
     if (both || explains || is_generic_argument(field.name)) out.append_element(field);
   }

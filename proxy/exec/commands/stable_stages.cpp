@@ -10,8 +10,9 @@ namespace spillway::exec {
 namespace {
 
 // Stages that depend on the server's inner state or on a search engine. Of $collStats only `count` is stable.
-constexpr FieldTable<8> unstable_stages({"$currentOp", "$indexStats", "$listLocalSessions", "$listSessions",
-                                         "$planCacheStats", "$search", "$searchMeta", "$vectorSearch"});
+constexpr FieldTable<10> unstable_stages({"$currentOp", "$indexStats", "$listCatalog", "$listLocalSessions",
+                                          "$listSessions", "$operationMetrics", "$planCacheStats", "$search",
+                                          "$searchMeta", "$vectorSearch"});
 
 Result<void> check_pipeline(ValueView pipeline, int depth);
 

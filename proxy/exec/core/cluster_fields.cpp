@@ -36,7 +36,7 @@ namespace {
 constexpr FieldTable<4> reads({"find", "aggregate", "count", "distinct"});
 constexpr FieldTable<4> with_constants({"find", "aggregate", "update", "findAndModify"});
 constexpr FieldTable<3> transaction_ends({"commitTransaction", "abortTransaction", "coordinateCommitTransaction"});
-constexpr FieldTable<2> index_commands({"createIndexes", "dropIndexes"});
+constexpr FieldTable<4> schema_commands({"createIndexes", "dropIndexes", "create", "convertToCapped"});
 
 std::string_view name_of(DocView body) { return body.empty() ? std::string_view() : body.first().name; }
 
@@ -47,7 +47,11 @@ bool is_write(std::string_view name) {
 
 bool takes_write_concern(DocView body) {
   const std::string_view name = name_of(body);
-  if (is_write(name) || index_commands.contains(name)) return true;
+  if (is_write(name) || schema_commands.contains(name)) return true;
+  if (name == "mapReduce" || name == "mapreduce") {
+    const ValueView out = body["out"];
+    return out.is_string() || (out.is_document() && !out.as_document()["inline"].exists());
+  }
   if (name != "aggregate" || !body["pipeline"].is_array()) return false;
   std::string_view last;
   for (auto stage = body["pipeline"].as_document().begin(); !stage.done(); ++stage) {
@@ -75,6 +79,14 @@ void append_write_concern(BsonWriter& out, DocView body, const catalog::ConcernD
     out.begin_document("writeConcern").append("w", "majority").append("wtimeout", 0);
     out.append("provenance", "implicitDefault").end();
   }
+}
+
+// The elements of the default write concern.
+BsonDoc default_write_concern(const catalog::ConcernDefaults* set) {
+  if (set != nullptr && !set->write.view().empty()) return set->write;
+  BsonWriter out;
+  out.append("w", "majority").append("wtimeout", 0);
+  return std::move(out).finish();
 }
 
 // A member that is not the primary looks at no version without a read concern, and shows documents that have moved.
@@ -199,6 +211,22 @@ void note_participant(Context& context, const OfTransaction& transaction, catalo
     }
   }
   table.note_answer(transaction.lsid, transaction.txn_number, shard, read_only.as_bool(), added);
+}
+
+void complete_write_concern(const Context& context, Request& request) {
+  if (!request.lacks_w || context.gateway.capabilities(cluster::config_shard).max_wire_version < wire_version_of_5_0) {
+    return;
+  }
+  const DocView own = request.body["writeConcern"].as_document();
+  const BsonDoc defaults = default_write_concern(context.router->concern_defaults());
+  BsonWriter out;
+  out.append_elements(own);
+  const bool says_when = own["j"].exists() || own["fsync"].exists();
+  for (const Element& each : defaults.view()) {
+    if (each.name == "w" || own.empty() || (each.name == "j" && !says_when)) out.append_element(each);
+  }
+  request.owned_write_concern = std::make_shared<const BsonDoc>(std::move(out).finish());
+  request.strips_fields = true;
 }
 
 bool adds_fields(const Context& context) {

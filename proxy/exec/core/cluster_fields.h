@@ -7,7 +7,8 @@
 
 namespace spillway::exec {
 
-inline constexpr std::int32_t wire_version_of_4_4 = 9, wire_version_of_5_0 = 13, wire_version_of_6_0 = 17;
+inline constexpr std::int32_t wire_version_of_4_4 = 9, wire_version_of_5_0 = 13, wire_version_of_6_0 = 17,
+                              wire_version_of_7_0 = 21;
 
 // shardVersion and databaseVersion of what the command relies on, in the shard's form; readConcern where a member that
 // is not the primary may answer: without one it looks at no version, and shows documents that have moved away.
@@ -20,6 +21,9 @@ inline constexpr std::int32_t wire_version_of_4_4 = 9, wire_version_of_5_0 = 13,
 BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, const shard::CallOptions& options,
                          DocView body, const std::optional<OfTransaction>& transaction);
 bool adds_fields(const Context& context);
+// Gives the client's writeConcern the default's w if it has none, and the default's j if it says nothing of journals;
+// one that is empty becomes the default. From 5.0 on, as a mongos does: shards would take w: 1.
+void complete_write_concern(const Context& context, Request& request);
 // The body of a command to a shard.
 DocView body_of(const shard::Command& command);
 

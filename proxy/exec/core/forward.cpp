@@ -22,6 +22,10 @@ void append_argument(BsonWriter& out, const Request& request, const Element& arg
     out.append("lsid", request.lsid_document());
   } else if (request.at_cluster_time != 0 && argument.name == "readConcern") {
     out.append("readConcern", request.read_concern);
+  } else if (argument.name == "readConcern" && !request.read_concern.exists()) {
+    // It is empty, or was told to the shards before.
+  } else if (request.owned_write_concern && argument.name == "writeConcern") {
+    out.append("writeConcern", request.owned_write_concern->view());
   } else if (request.unacknowledged && argument.name == "writeConcern") {
     out.begin_document("writeConcern");
     for (const Element& field : argument.as_document()) {

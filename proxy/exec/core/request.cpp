@@ -30,17 +30,18 @@ constexpr FieldTable<14> generic_arguments(
 // The fields that take_argument() reads, in the order of request_fields.
 enum class Argument : std::uint8_t {
   db, lsid, txn_number, autocommit, start_transaction, max_time_ms, read_preference, comment, read_concern,
-  old_max_time_ms, write_concern, api_version, api_strict, api_deprecation_errors, help, cluster_time, trace_context
+  old_max_time_ms, write_concern, encryption, api_version, api_strict, api_deprecation_errors, help, cluster_time,
+  trace_context
 };
 // From apiVersion on: those that a router strips. ($traceCtx: generic from MongoDB 8.3 on, and unknown to servers
 // before it.)
 constexpr auto first_stripped_field = static_cast<std::size_t>(Argument::api_version);
-constexpr FieldTable<30> request_fields(
+constexpr FieldTable<31> request_fields(
     {"$db", "lsid", "txnNumber", "autocommit", "startTransaction", "maxTimeMS", "$readPreference", "comment",
-     "readConcern", "$maxTimeMs", "writeConcern", "apiVersion", "apiStrict", "apiDeprecationErrors", "help",
-     "$clusterTime", "$traceCtx", "$configTime", "$topologyTime", "$configServerState", "$client", "$audit",
-     "$oplogQueryData", "$replData", "tracking_info", "maxTimeMSOpOnly", "allowImplicitCollectionCreation",
-     "shardVersion", "databaseVersion", "mayBypassWriteBlocking"});
+     "readConcern", "$maxTimeMs", "writeConcern", "encryptionInformation", "apiVersion", "apiStrict",
+     "apiDeprecationErrors", "help", "$clusterTime", "$traceCtx", "$configTime", "$topologyTime", "$configServerState",
+     "$client", "$audit", "$oplogQueryData", "$replData", "tracking_info", "maxTimeMSOpOnly",
+     "allowImplicitCollectionCreation", "shardVersion", "databaseVersion", "mayBypassWriteBlocking"});
 static_assert(request_fields.find("apiVersion") == first_stripped_field);
 static_assert(request_fields.find("$traceCtx") == static_cast<std::size_t>(Argument::trace_context));
 
@@ -171,7 +172,14 @@ Result<void> take_argument(Request& request, Argument which, const Element& fiel
       break;
     case Argument::read_concern:
       if (!field.is_document()) return wrong_type("readConcern", field, "object");
-      request.read_concern = field;
+      if (field.is_document() && field.as_document().empty()) {
+        request.strips_fields = true;  // as if there were none: shards get the default one
+      } else {
+        request.read_concern = field;
+      }
+      break;
+    case Argument::encryption:
+      request.encrypted = true;
       break;
     case Argument::api_version:
       return take_api_version(request, field);
@@ -192,6 +200,7 @@ Result<void> take_argument(Request& request, Argument which, const Element& fiel
       request.trace_context = field;
       break;
     case Argument::write_concern:
+      request.lacks_w = field.is_document() && !field.as_document()["w"].exists();
       request.unacknowledged = field.is_document() && field.as_document()["w"].to_double().value_or(1) == 0;
       request.strips_fields = request.strips_fields || request.unacknowledged;
       break;

@@ -65,6 +65,10 @@ struct Request {
   std::string buckets{};
   // {writeConcern: {w: 0}}. Shards get w: 1: else they would not tell what they have not executed, and why.
   bool unacknowledged = false;
+  bool lacks_w = false;  // it has a writeConcern without w
+  // What shards get instead of that in a cluster; see complete_write_concern().
+  std::shared_ptr<const BsonDoc> owned_write_concern{};
+  bool encrypted = false;       // it has encryptionInformation (Queryable Encryption)
   bool answers_router = false;  // its answer is needed whole, to be read here
 
   bool retryable_write() const noexcept { return txn_number.has_value() && !in_transaction; }

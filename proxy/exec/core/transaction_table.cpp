@@ -220,6 +220,7 @@ std::optional<TransactionTable::Contact> TransactionTable::contact(std::string_v
     return Contact{{.first = false, .coordinator = coordinates}, {}};
   }
   TransactionConcern& concern = transaction->concern;
+  if (concern.began_at == 0) concern.began_at = cluster_time;
   if (concern.level == TransactionConcern::Level::snapshot && concern.at_cluster_time == 0) {
     concern.at_cluster_time = std::max(cluster_time, concern.after_cluster_time);
   }
@@ -247,7 +248,7 @@ std::optional<TransactionTable::Restart> TransactionTable::restart(std::string_v
   Participants& participants = transaction->participants;
   if (!of_view && !participants.may_restart()) return std::nullopt;
   catalog::ShardSet forgotten = participants.restart();
-  if (participants.empty()) transaction->concern.at_cluster_time = 0;
+  if (participants.empty()) transaction->concern.at_cluster_time = transaction->concern.began_at = 0;
   Restart result;
   if (!forgotten.empty()) result.to_abort = OpenTransaction{key.second, txn_number, std::move(forgotten)};
   return result;

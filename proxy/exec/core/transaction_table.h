@@ -35,6 +35,7 @@ struct TransactionConcern {
   Level level = Level::none;
   std::uint64_t after_cluster_time = 0;  // 0: none
   std::uint64_t at_cluster_time = 0;     // of a snapshot: one for all shards, chosen with the first command
+  std::uint64_t began_at = 0;            // the cluster's time at its first command
 };
 
 // A session's latest transaction in the table.

@@ -38,7 +38,6 @@ namespace {
 constexpr std::int32_t resume_token_not_found = 40585;   // of 4.2
 constexpr std::int32_t change_stream_fatal_error = 280;  // from 4.4 on
 constexpr std::int32_t invalid_resume_token = 260;
-constexpr std::int32_t wire_version_of_7_0 = 21;
 constexpr std::int64_t await_ms_default = 1'000;
 // A shard tells after so long what it promises, so that the others' events may leave; but not in a hurry, for clients
 // that do not wait.
@@ -171,13 +170,16 @@ BsonDoc command_for_shards(const Context& context, const Request& request, const
   out.end().end();
   if (!spec.pushed.view().empty()) out.begin_document_item().append("$match", spec.pushed).end();
   out.end();
-  out.append("fromMongos", true).append("needsMerge", true);
+  out.append("fromMongos", true);
   std::int32_t oldest = context.gateway.capabilities(cluster::config_shard).max_wire_version, newest = oldest;
   for (const catalog::ShardIndex shard : request.routes->all_shards()) {
     const std::int32_t of_shard = context.gateway.capabilities(shard).max_wire_version;
     if (of_shard != 0) oldest = std::min(oldest, of_shard);
     newest = std::max(newest, of_shard);
   }
+  // Shards from 6.0 on take it for an older router's, and leave pre- and post-images to that. Source: mongod's
+  // document_source_change_stream.cpp.
+  if (oldest < wire_version_of_6_0) out.append("needsMerge", true);
   if (oldest < wire_version_of_4_4) out.append("mergeByPBRT", true);
   // While shards are upgraded, all make the tokens that 6.0 makes: those of one time must have one order. From 8.0 on
   // they do not know this option; before 6.0 neither. Source: mongod's run_aggregate.cpp.
@@ -186,8 +188,8 @@ BsonDoc command_for_shards(const Context& context, const Request& request, const
   }
   out.begin_document("cursor").append("batchSize", 0).end();
   // Whatever the cluster's default is, and from whichever member.
-  if (request.body["readConcern"].exists()) {
-    out.append("readConcern", request.body["readConcern"]);
+  if (request.read_concern.exists()) {
+    out.append("readConcern", request.read_concern);
   } else {
     out.begin_document("readConcern").append("level", "majority").end();
   }

@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <functional>
 
+#include "cursor/bson_order.h"
 #include "proxy/cluster/config_client.h"
 #include "proxy/exec/access/authorization.h"
 #include "proxy/exec/access/command_rules.h"
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/core/arguments.h"
+#include "proxy/exec/core/buckets.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
@@ -166,14 +168,68 @@ Result<void> check_view(const Request& request, catalog::ShardIndex own) {
   return {};
 }
 
-// On the primary shard, also if the collection is sharded: that shard knows. 4.2 refuses it.
-Answer create_in_transaction(Context& context, const Request& request) {
+// Does a collection of these options do for a `create` that asks for `wanted`? Sizes are rounded up; a collation is
+// shown with its defaults.
+bool has_options(DocView shown, DocView wanted) {
+  std::size_t found = 0;
+  for (auto at = ++wanted.begin(); !at.done(); ++at) {
+    if (is_generic_argument(at->name) || is_stripped_from_request(at->name)) continue;
+    const ValueView has = shown[at->name];
+    if (!has.exists()) {
+      const bool is_default = at->type == BsonType::boolean && !at->as_bool();
+      if (!is_default) return false;
+      continue;
+    }
+    ++found;
+    if (at->name == "size" && has.is_number() && at->is_number()) {
+      const double more = has.to_double().value_or(0) - at->to_double().value_or(0);
+      if (more < 0 || more >= 256) return false;
+    } else if (at->is_document() && has.is_document()) {
+      for (const Element& field : at->as_document()) {
+        if (compare_values(has.as_document()[field.name], field) != 0) return false;
+      }
+    } else if (compare_values(has, *at) != 0) {
+      return false;
+    }
+  }
+  return found == shown.count();
+}
+
+// Does the collection that `create` names exist with its options? Then it has nothing to do, as through a mongos.
+Task<bool> exists_as_wanted(Context& context, const Request& request) {
+  BsonWriter list;
+  list.append("listCollections", std::int32_t{1});
+  list.begin_document("filter").append("name", request.body.first().as_string()).end();
+  list.append("$db", request.db);
+  const BsonDoc body = std::move(list).finish();
+  const shard::CallOptions options = write_options(context, request);
+  auto calling = call_shard(context, {request.routes->primary_shard(request.db),
+                                      RoutedBy::database(request.routes->database(request.db)),
+                                      shard::Command::of_body(body)}, options);
+  const ShardOutcome outcome = co_await calling;
+  if (!outcome.ok()) co_return false;
+  const ValueView batch = outcome.body().find_path("cursor.firstBatch");
+  const Element first = batch.is_array() ? batch.as_document().first() : Element();
+  const ValueView shown = first.is_document() ? first.as_document()["options"] : ValueView();
+  co_return shown.is_document() && has_options(shown.as_document(), request.body);
+}
+
+// On the primary shard, also if the collection is sharded: that shard knows. 4.2 refuses it in transactions.
+Answer create_on_primary(Context& context, const Request& request) {
+  constexpr std::int32_t namespace_exists = 48;
   const catalog::ShardSet primary{request.routes->primary_shard(request.db)};
-  auto checked = co_await check_transaction(context, request, primary);
-  if (checked.has_error()) co_return checked.error();
+  if (request.in_transaction) {
+    auto checked = co_await check_transaction(context, request, primary);
+    if (checked.has_error()) co_return checked.error();
+  }
   const RoutedBy by = RoutedBy::database(request.routes->database(request.db));
   auto forwarding = forward_to_shard(context, request, primary.front(), by, write_options(context, request));
   auto forwarded = co_await forwarding;
+  if (forwarded.has_value() && forwarded->failed && forwarded->failure_code == namespace_exists &&
+      !request.in_transaction) {
+    auto looking = exists_as_wanted(context, request);
+    if (co_await looking) co_return ok_response();
+  }
   co_return with_recovery_token(context, request, std::move(forwarded));
 }
 
@@ -186,9 +242,8 @@ Answer create(Context& context, Client&, const Request& request) {
     }
     co_return co_await run_by_form(context, request);
   }
-  if (context.in_cluster() && request.in_transaction) {
-    co_return co_await create_in_transaction(context, request);
-  }
+  // Collections of config and admin lie on the config servers.
+  if (context.in_cluster()) co_return co_await create_on_primary(context, request);
   if (targets->shards.size() > 1) {
     // With a default shard key these collections would be sharded, and cannot be: they need a single shard.
     if (request.body["capped"].truthy() || request.body["viewOn"].exists() || request.body["timeseries"].exists()) {
@@ -234,7 +289,8 @@ Result<void> check_unique_indexes(const catalog::CollectionRouting& routing, Doc
   return {};
 }
 
-Answer create_indexes(Context& context, Client&, const Request& request) {
+Answer create_indexes(Context& context, Client& client, const Request& request) {
+  if (has_sharded_buckets(request)) co_return co_await run_on_buckets(context, client, request, create_indexes);
   const auto targets = owners_of(request);
   if (targets.has_error()) co_return targets.error();
   if (targets->routing != nullptr && targets->shards.size() > 1) {
@@ -254,8 +310,10 @@ Answer drop(Context& context, Client&, const Request& request) {
     auto dropped = co_await run_by_form(context, request);
     const bool missing = dropped.has_error() && dropped.error().is(ErrorCode::namespace_not_found);
     if (!missing) co_return dropped;
-    if (config_wire_version(context) >= v7_0) co_return ok_response();
-    co_return Error(ErrorCode::namespace_not_found, "ns not found");
+    if (config_wire_version(context) < v6_0) co_return Error(ErrorCode::namespace_not_found, "ns not found");
+    BsonWriter reply;
+    reply.append("info", "database does not exist");
+    co_return ok_response(std::move(reply));
   }
   co_return co_await to_owners(context, request, Tolerate::namespace_not_found);
 }
@@ -267,8 +325,9 @@ Answer drop_indexes(Context& context, Client&, const Request& request) {
 Answer coll_mod(Context& context, Client&, const Request& request) {
   const auto targets = owners_of(request);
   if (targets.has_error()) co_return targets.error();
-  if (auto checked = check_view(request, targets->shards.front()); checked.has_error())
-    co_return checked.error();
+  if (!context.in_cluster()) {
+    if (auto checked = check_view(request, targets->shards.front()); checked.has_error()) co_return checked.error();
+  }
   const ValueView index = request.body["index"];
   if (targets->routing != nullptr && targets->shards.size() > 1 && index.is_document()) {
     auto checked = check_unique_index(*targets->routing, index.as_document(), "keyPattern");
@@ -400,7 +459,8 @@ BsonDoc data_size_of(const std::vector<ShardAnswer>& answers, const Owners&) {
   return ok_document(std::move(reply));
 }
 
-Answer coll_stats(Context& context, Client&, const Request& request) {
+Answer coll_stats(Context& context, Client& client, const Request& request) {
+  if (has_sharded_buckets(request)) return run_on_buckets(context, client, request, coll_stats, false);
   return statistics(context, request, owners_of(request), coll_stats_of);
 }
 
@@ -492,11 +552,11 @@ std::span<const CommandSpec> schema_commands() {
       {"listCollections", "the collections of a database", list_collections_command,
        by_rule(may_list_collections), secondary_ok | opens_cursor | stable, database},
       {"listIndexes", "a collection's indexes", list_indexes_command, on_collection(Action::list_indexes),
-       secondary_ok | opens_cursor | stable, collection},
+       secondary_ok | opens_cursor | stable, written},
       {"create", "create a collection", create, by_rule(may_create),
        in_transaction | makes_database | stable | audited, pipeline},
       {"createIndexes", "create indexes", create_indexes, on_collection(Action::create_index),
-       in_transaction | makes_database | stable | audited, collection},
+       in_transaction | makes_database | stable | audited, written},
       {"dropIndexes", "drop indexes", drop_indexes, on_collection(Action::drop_index), stable | audited, collection},
       {"deleteIndexes", "older name of dropIndexes", drop_indexes, on_collection(Action::drop_index),
        stable | audited, collection},
@@ -509,8 +569,8 @@ std::span<const CommandSpec> schema_commands() {
       {"convertToCapped", "make a collection capped", convert_to_capped, on_collection(Action::convert_to_capped),
        audited, collection},
       {"collStats", "statistics of a collection", coll_stats, on_collection(Action::coll_stats), secondary_ok,
-       collection},
-      {"collstats", "older name of collStats", coll_stats, on_collection(Action::coll_stats), secondary_ok, collection},
+       written},
+      {"collstats", "older name of collStats", coll_stats, on_collection(Action::coll_stats), secondary_ok, written},
       {"dataSize", "size of a collection's documents", data_size, on_full_name(Action::find), secondary_ok, full_name},
       {"dbStats", "statistics of a database", db_stats, on_database(Action::db_stats), secondary_ok},
       {"planCacheClear", "forget cached plans", plan_cache, on_collection(Action::plan_cache_write), {}, collection},

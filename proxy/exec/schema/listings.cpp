@@ -7,6 +7,7 @@
 #include "proxy/base/time_slice.h"
 #include "proxy/auth/users.h"
 #include "proxy/exec/core/arguments.h"
+#include "proxy/exec/core/buckets.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
@@ -233,6 +234,7 @@ Task<Result<Response>> list_collections_command(Context& context, Client& client
 Task<Result<Response>> list_indexes_command(Context& context, Client& client, const Request& request) {
   const Element collection = request.body.first();
   if (!collection.is_string()) co_return no_collection(collection);
+  if (has_sharded_buckets(request)) co_return co_await run_on_buckets(context, client, request, list_indexes_command);
   const Targets targets = shards_with_chunks(*request.routes, request.db, request.ns());
   BsonDoc scratch;
   const shard::Command command = forward_command(request, scratch);

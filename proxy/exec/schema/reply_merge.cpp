@@ -1,6 +1,7 @@
 #include "proxy/exec/schema/reply_merge.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "proxy/catalog/fingerprint.h"
@@ -126,6 +127,36 @@ RawMerge merge_raw(const std::vector<ShardAnswer>& answers, Tolerate tolerate, b
   return {ok_document(std::move(out)), true};
 }
 
+namespace {
+
+// {bucketsNs, sums of the others}. The average is that of all buckets.
+void append_time_series(BsonWriter& out, const std::vector<ShardAnswer>& answers) {
+  std::map<std::string, double, std::less<>> sums;
+  std::string ns;
+  double bytes = 0;
+  for (const ShardAnswer& answer : answers) {
+    const ValueView section = answer.body["timeseries"];
+    if (!section.is_document()) continue;
+    const DocView fields = section.as_document();
+    for (const Element& each : fields) {
+      if (each.is_string()) {
+        ns = each.as_string();
+      } else if (each.name == "avgBucketSize") {
+        bytes += number(each) * number(fields["bucketCount"]);
+      } else {
+        sums[std::string(each.name)] += number(each);
+      }
+    }
+  }
+  if (ns.empty()) return;
+  out.begin_document("timeseries").append("bucketsNs", ns);
+  for (const auto& [name, sum] : sums) append_sum(out, name, sum);
+  if (sums["bucketCount"] > 0) append_sum(out, "avgBucketSize", std::floor(bytes / sums["bucketCount"]));
+  out.end();
+}
+
+}  // namespace
+
 BsonDoc merge_coll_stats(const std::vector<ShardAnswer>& answers, std::string_view ns, std::size_t chunks) {
   const DocView first = answers.front().body;
   BsonWriter out;
@@ -135,8 +166,10 @@ BsonDoc merge_coll_stats(const std::vector<ShardAnswer>& answers, std::string_vi
     if (const Element field = first.find(name); field.exists()) out.append_element(field);
   }
   out.append("ns", ns);
+  const bool counts = std::any_of(answers.begin(), answers.end(),
+                                  [](const ShardAnswer& answer) { return answer.body["count"].exists(); });
   for (const std::string_view name : {"count", "size", "storageSize", "totalIndexSize"}) {
-    append_sum(out, name, sum_of(answers, name));
+    if (counts || name != "count") append_sum(out, name, sum_of(answers, name));
   }
   if (has_total_size(answers)) append_sum(out, "totalSize", sum_of(answers, "totalSize"));
   std::map<std::string, double, std::less<>> index_sizes;
@@ -148,7 +181,8 @@ BsonDoc merge_coll_stats(const std::vector<ShardAnswer>& answers, std::string_vi
   out.begin_document("indexSizes");
   for (const auto& [name, size] : index_sizes) append_sum(out, name, size);
   out.end();
-  out.append("avgObjSize", weighted_average(answers, "count"));
+  if (counts) out.append("avgObjSize", weighted_average(answers, "count"));
+  append_time_series(out, answers);
   out.append("maxSize", static_cast<std::int64_t>(most_of(answers, "maxSize")));
   append_sum(out, "nindexes", most_of(answers, "nindexes"));
   append_sum(out, "nchunks", static_cast<double>(std::max<std::size_t>(1, chunks)));

@@ -34,6 +34,7 @@ void primary_shard_field(BsonWriter& out, const Request& request, const Routing*
   copy_field(out, request, "primaryShard");
 }
 
+// Without it servers of 6.0 whose featureCompatibilityVersion is 5.0 turn sharding off.
 void create_database_fields_5_0(BsonWriter& out, const Request& request, const Routing*) {
   copy_field(out, request, "primaryShard", "primaryShardId");
   out.append("enableSharding", true);
@@ -133,8 +134,10 @@ void untracked_collection_fields(BsonWriter& out, const Request& request, const 
 
 void rename_fields(BsonWriter& out, const Request& request, const Routing*) {
   copy_field(out, request, "to");
-  const ValueView drop = request.body["dropTarget"];
+  const ValueView drop = request.body["dropTarget"];  // may be the uuid of what may be dropped
   out.append("dropTarget", drop.exists() && drop.truthy());
+  if (drop.type == BsonType::binary) out.append("expectedTargetUUID", drop);
+  copy_field(out, request, "collectionUUID", "expectedSourceUUID");
   out.append("stayTemp", request.body["stayTemp"].truthy());
 }
 
@@ -143,7 +146,7 @@ constexpr Target on_primary = Target::primary_shard;
 // For a command the newest form first.
 constexpr CommandForm forms[] = {
     // databases and collections
-    {.command = "enableSharding", .from = v6_0, .name = "_configsvrCreateDatabase", .value = Value::database,
+    {.command = "enableSharding", .from = v7_0, .name = "_configsvrCreateDatabase", .value = Value::database,
      .about = About::database, .fields = create_database_fields, .reply = Reply::only_ok},
     {.command = "enableSharding", .from = v5_0, .name = "_configsvrCreateDatabase", .value = Value::database,
      .about = About::database, .fields = create_database_fields_5_0, .reply = Reply::only_ok},
@@ -197,7 +200,7 @@ constexpr CommandForm forms[] = {
     {.command = "abortReshardCollection", .from = v5_0, .name = "_configsvrAbortReshardCollection",
      .about = About::collection},
     {.command = "cleanupReshardCollection", .from = v5_0, .name = "_configsvrCleanupReshardCollection",
-     .about = About::collection},
+     .about = About::collection, .majority = false},
     {.command = "moveCollection", .from = v8_0, .target = on_primary, .name = "_shardsvrReshardCollection",
      .about = About::collection, .fields = move_collection_fields},
     {.command = "unshardCollection", .from = v8_0, .target = on_primary, .name = "_shardsvrReshardCollection",
@@ -231,13 +234,13 @@ constexpr CommandForm forms[] = {
     {.command = "balancerCollectionStatus", .from = v4_4, .name = "_configsvrBalancerCollectionStatus",
      .about = About::collection, .majority = false, .changes_table = false},
     {.command = "configureCollectionBalancing", .from = v6_0, .name = "_configsvrConfigureCollectionBalancing",
-     .about = About::collection, .reply = Reply::only_ok},
+     .about = About::collection, .majority = false, .reply = Reply::only_ok},
     // the cluster
     {.command = "setFeatureCompatibilityVersion", .name = "setFeatureCompatibilityVersion",
      .reply = Reply::only_ok},
     {.command = "setDefaultRWConcern", .from = v4_4, .name = "setDefaultRWConcern", .changes_concerns = true},
     {.command = "getDefaultRWConcern", .from = v4_4, .name = "getDefaultRWConcern", .majority = false},
-    {.command = "setClusterParameter", .from = v6_0, .name = "_configsvrSetClusterParameter",
+    {.command = "setClusterParameter", .from = v6_0, .name = "_configsvrSetClusterParameter", .majority = false,
      .reply = Reply::only_ok},
     {.command = "getClusterParameter", .from = v6_0, .name = "getClusterParameter", .majority = false},
     {.command = "setUserWriteBlockMode", .from = v6_0, .name = "_configsvrSetUserWriteBlockMode"},

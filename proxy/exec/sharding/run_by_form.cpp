@@ -46,6 +46,10 @@ Response answer_of(const CommandForm& form, std::string_view name, ShardOutcome 
 Task<Result<Response>> run_one_form(Context* context, const Request* request, const CommandForm* form,
                                     std::string name) {
   const std::int32_t wire_version = config_wire_version(*context);
+  // The config servers of 6.0 do not look whether it is there before they use it.
+  if (form->command == "moveRange" && wire_version < v7_0 && !request->body["min"].exists()) {
+    co_return Error(ErrorCode::invalid_options, "Missing required parameter 'min'");
+  }
   const bool to_primary = form->target == CommandForm::Target::primary_shard;
   catalog::ShardIndex shard = cluster::config_shard;
   RoutedBy by = RoutedBy::nothing();

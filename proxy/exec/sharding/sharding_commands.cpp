@@ -63,6 +63,11 @@ bool may_in_config(const Subject& subject, auth::ActionSet actions, std::string_
 }
 bool may_set_balancer(const Subject& subject) { return may_in_config(subject, auth::Action::update, "settings"); }
 bool may_see_balancer(const Subject& subject) { return may_in_config(subject, auth::Action::find, "settings"); }
+bool may_configure_balancing(const Subject& subject) {
+  using enum auth::Action;
+  if (!meets(on_full_name(split_chunk), subject)) return false;
+  return !subject.body["defragmentCollection"].truthy() || meets(on_full_name(move_chunk), subject);
+}
 bool may_add_to_zone(const Subject& subject) {
   using enum auth::Action;
   return subject.may_on_cluster(enable_sharding) || may_in_config(subject, update, "shards");
@@ -110,7 +115,7 @@ std::span<const CommandSpec> sharding_commands() {
       form("abortMoveCollection", "give moveCollection up", on_full_name(Action::reshard_collection)),
       form("unshardCollection", "make a collection unsharded", on_full_name(Action::reshard_collection)),
       form("abortUnshardCollection", "give unshardCollection up", on_full_name(Action::reshard_collection)),
-      form("setAllowMigrations", "let chunks of a collection move, or not", on_full_name(Action::internal)),
+      form("setAllowMigrations", "let chunks of a collection move, or not", on_full_name(Action::move_chunk)),
       form("repairShardedCollectionChunksHistory", "repair the chunks' history", on_full_name(Action::split_chunk)),
       {"split", "split a chunk", split_command, on_full_name(Action::split_chunk), in_cluster | audited},
       {"moveChunk", "move a chunk", move_chunk_command, on_full_name(Action::move_chunk), in_cluster | audited},
@@ -136,7 +141,7 @@ std::span<const CommandSpec> sharding_commands() {
       form("balancerStop", "stop the balancer", by_rule(may_set_balancer)),
       asking("balancerStatus", "state of the balancer", by_rule(may_see_balancer)),
       asking("balancerCollectionStatus", "is a collection balanced?", on_full_name(Action::enable_sharding)),
-      form("configureCollectionBalancing", "how a collection is balanced", on_full_name(Action::enable_sharding)),
+      form("configureCollectionBalancing", "how a collection is balanced", by_rule(may_configure_balancing)),
       form("setFeatureCompatibilityVersion", "let the features of a version be used",
        on_cluster(Action::set_feature_compatibility_version)),
       form("setDefaultRWConcern", "the cluster's default concerns", on_cluster(Action::set_default_rw_concern)),

@@ -182,10 +182,12 @@ BsonDoc narrow_filter(const Statement& statement, DocView chosen, DocView unchan
 
 }  // namespace
 
+// Servers of 6.0 leave orphans out only once their featureCompatibilityVersion is 6.0, which the router does not know.
+// Source: mongod's write_stage_common.cpp.
 bool may_meet_orphans(const Context& context, const catalog::CollectionRouting& routing) {
   if (!context.in_cluster()) return false;
   for (const catalog::ShardIndex shard : routing.all_shards()) {
-    if (context.gateway.capabilities(shard).max_wire_version < wire_version_of_6_0) return true;
+    if (context.gateway.capabilities(shard).max_wire_version < wire_version_of_7_0) return true;
   }
   return false;
 }

@@ -11,6 +11,7 @@
 #include "proxy/exec/access/command_rules.h"
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/core/arguments.h"
+#include "proxy/exec/core/buckets.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
@@ -551,24 +552,11 @@ Task<Result<Response>> run_write(Context& context, Client& client, const Request
                                 : run_acknowledged(context, client, request);
 }
 
-// The command on the buckets of a time series, as a router sends it.
-Task<Result<Response>> run_on_buckets(Context& context, Client& client, const Request& request, Handler handler) {
-  BsonWriter body;
-  body.append(request.name, request.buckets);
-  for (auto at = ++request.body.begin(); !at.done(); ++at) body.append_element(*at);
-  body.append("isTimeseriesNamespace", true);
-  const BsonDoc rewritten = std::move(body).finish();
-  Request inner = request;
-  inner.replace_body(rewritten);
-  co_return co_await handler(context, client, inner);
-}
-
 // Not a coroutine, since almost no collection is a time series.
 template <Handler handler>
 Task<Result<Response>> to_buckets_or(Context& context, Client& client, const Request& request) {
-  const bool to_buckets = !request.buckets.empty() && request.routes->in_cluster() &&
-                          request.routes->collection(NamespaceText(request.db, request.buckets).view()) != nullptr;
-  return to_buckets ? run_on_buckets(context, client, request, handler) : handler(context, client, request);
+  return has_sharded_buckets(request) ? run_on_buckets(context, client, request, handler)
+                                      : handler(context, client, request);
 }
 
 }  // namespace

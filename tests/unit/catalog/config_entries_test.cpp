@@ -88,6 +88,12 @@ TEST_CASE("a collection of config.collections is read") {
   CHECK(newer->time_series->time_field == "t");
   CHECK(newer->time_series->meta_field == "m");
   CHECK(newer->time_series->rounding_s == 3600);
+  // The fields of the meta value are sorted, at every depth; arrays keep their order.
+  const auto bucket = newer->time_series->bucket_of(
+      doc("{'t': {'$date': {'$numberLong': '3600001'}}, 'm': {'b': [{'z': 1, 'a': 2}, 3], 'a': {'y': 1, 'x': 2}}}"));
+  REQUIRE(bucket.has_value());
+  CHECK(to_json(*bucket) == R"({ "meta" : { "a" : { "x" : 2, "y" : 1 }, "b" : [ { "a" : 2, "z" : 1 }, 3 ] }, )"
+                            R"("control" : { "min" : { "t" : { "$date" : "1970-01-01T01:00:00Z" } } } })");
   CHECK(to_json(newer->default_collation) == to_json(doc("{'locale': 'fr'}")));
 
   const auto dropped = read_collection_entry(

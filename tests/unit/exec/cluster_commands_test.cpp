@@ -134,6 +134,8 @@ struct Case {
   const char* sent;
 };
 
+#define ZERO_UUID "{'$binary': {'base64': 'AAAAAAAAAAAAAAAAAAAAAA==', 'subType': '04'}}"
+
 TEST_CASE("cluster: each command goes where its version has it, in its form") {
   constexpr const char* database_1 =
       "'databaseVersion': {'uuid': {'$binary': {'base64': 'AAAAAAAAAAAAAAAAAAAAAQ==', 'subType': '04'}}, 'lastMod': 1}";
@@ -145,6 +147,8 @@ TEST_CASE("cluster: each command goes where its version has it, in its form") {
       {13, "{'enablesharding': 'app', '$db': 'admin'}", "config",
        "{'_configsvrCreateDatabase': 'app', 'enableSharding': true, MAJORITY, '$db': 'admin'}"},
       {17, "{'enableSharding': 'app', 'primaryShard': 's1', '$db': 'admin'}", "config",
+       "{'_configsvrCreateDatabase': 'app', 'primaryShardId': 's1', 'enableSharding': true, MAJORITY, '$db': 'admin'}"},
+      {21, "{'enableSharding': 'app', 'primaryShard': 's1', '$db': 'admin'}", "config",
        "{'_configsvrCreateDatabase': 'app', 'primaryShardId': 's1', MAJORITY, '$db': 'admin'}"},
       {8, "{'shardCollection': 'app.c', 'key': {'k': 1}, '$db': 'admin'}", "config",
        "{'_configsvrShardCollection': 'app.c', 'key': {'k': 1}, 'unique': false, 'numInitialChunks': {'$numberLong': "
@@ -172,6 +176,16 @@ TEST_CASE("cluster: each command goes where its version has it, in its form") {
       {13, "{'renameCollection': 'app.r', 'to': 'app.q', '$db': 'admin'}", "s1",
        "{'_shardsvrRenameCollection': 'r', 'to': 'app.q', 'dropTarget': false, 'stayTemp': false, MAJORITY, '$db': "
        "'app', DB}"},
+      {17,
+       "{'renameCollection': 'app.r', 'to': 'app.q', 'dropTarget': " ZERO_UUID
+       ", 'collectionUUID': 7, '$db': 'admin'}",
+       "s1",
+       "{'_shardsvrRenameCollection': 'r', 'to': 'app.q', 'dropTarget': true, 'expectedTargetUUID': " ZERO_UUID
+       ", 'expectedSourceUUID': 7, 'stayTemp': false, MAJORITY, '$db': 'app', DB}"},
+      {17, "{'cleanupReshardCollection': 'app.r', '$db': 'admin'}", "config",
+       "{'_configsvrCleanupReshardCollection': 'app.r', '$db': 'admin'}"},
+      {17, "{'setClusterParameter': {'changeStreamOptions': {}}, '$db': 'admin'}", "config",
+       "{'_configsvrSetClusterParameter': {'changeStreamOptions': {}}, '$db': 'admin'}"},
       {9, "{'refineCollectionShardKey': 'app.r', 'key': {'k': 1, 'j': 1}, '$db': 'admin'}", "config",
        "{'_configsvrRefineCollectionShardKey': 'app.r', 'key': {'k': 1, 'j': 1}, 'epoch': {'$oid': "
        "'64b0000000000000000000aa'}, MAJORITY, '$db': 'admin'}"},
@@ -201,7 +215,7 @@ TEST_CASE("cluster: each command goes where its version has it, in its form") {
       {9, "{'balancerCollectionStatus': 'app.r', '$db': 'admin'}", "config",
        "{'_configsvrBalancerCollectionStatus': 'app.r', '$db': 'admin'}"},
       {17, "{'configureCollectionBalancing': 'app.r', 'chunkSize': 9, '$db': 'admin'}", "config",
-       "{'_configsvrConfigureCollectionBalancing': 'app.r', 'chunkSize': 9, MAJORITY, '$db': 'admin'}"},
+       "{'_configsvrConfigureCollectionBalancing': 'app.r', 'chunkSize': 9, '$db': 'admin'}"},
       {8, "{'setFeatureCompatibilityVersion': '4.2', '$db': 'admin'}", "config",
        "{'setFeatureCompatibilityVersion': '4.2', MAJORITY, '$db': 'admin'}"},
       {9, "{'setDefaultRWConcern': 1, 'defaultWriteConcern': {'w': 1}, 'comment': 'c', '$db': 'admin'}", "config",
@@ -359,6 +373,35 @@ TEST_CASE("cluster: a chunk command works on what the config servers have now") 
   CHECK(cluster.sent().empty());
 }
 
+TEST_CASE("cluster: a collection that exists as it is wanted is made again without an error") {
+  struct Case {
+    const char* wanted;
+    const char* shown;
+    bool fits;
+  };
+  const auto each = GENERATE(values<Case>({
+      {"", "{}", true},
+      {", 'capped': false", "{}", true},
+      {", 'capped': true, 'size': 1000", "{'capped': true, 'size': 1024}", true},
+      {", 'capped': true, 'size': 1000", "{'capped': true, 'size': 4096}", false},
+      {", 'capped': true, 'size': 1000", "{}", false},
+      {"", "{'capped': true, 'size': 1024}", false},
+      {", 'collation': {'locale': 'de'}", "{'collation': {'locale': 'de', 'strength': 3}}", true},
+      {", 'collation': {'locale': 'de'}", "{'collation': {'locale': 'fr', 'strength': 3}}", false},
+      {", 'viewOn': 'r', 'pipeline': []", "{'viewOn': 'r', 'pipeline': []}", true},
+      {", 'viewOn': 'r', 'pipeline': []", "{'viewOn': 's', 'pipeline': []}", false},
+  }));
+  CAPTURE(each.wanted, each.shown);
+  FakeCluster cluster(17);
+  cluster.says["create"] = "{'ok': 0.0, 'code': 48, 'codeName': 'NamespaceExists', 'errmsg': 'it is there'}";
+  cluster.says["listCollections"] = fmt::format(
+      "{{'cursor': {{'firstBatch': [{{'name': 'c', 'options': {}}}], 'id': 0, 'ns': 'app.$cmd.listCollections'}}, "
+      "'ok': 1.0}}", each.shown);
+  const BsonDoc reply = cluster.run(fmt::format("{{'create': 'c'{}, '$db': 'app'}}", each.wanted));
+  CHECK(reply.view()["code"].to_int64().value_or(0) == (each.fits ? 0 : 48));
+  CHECK(cluster.sent()[0].find("s1 { \"create\" : \"c\"") == 0);
+}
+
 TEST_CASE("cluster: what $currentOp asks for is asked of the shards") {
   FakeCluster cluster(17);
   const auto one = [](const char* id) {
@@ -383,6 +426,14 @@ TEST_CASE("cluster: what $currentOp asks for is asked of the shards") {
   CHECK(std::count_if(ended.begin(), ended.end(), [](const std::string& each) {
           return each.find("killCursors") != std::string::npos;
         }) == 1);
+}
+
+TEST_CASE("cluster: a range of 6.0 is moved by its lower bound") {
+  const char* const no_min = "{'moveRange': 'app.r', 'max': {'k': 9}, 'toShard': 's2', '$db': 'admin'}";
+  CHECK(FakeCluster(17).run(no_min).view()["code"].to_int64() == 72);
+  FakeCluster newer(21);
+  newer.run(no_min);
+  CHECK(newer.sent_one().find("_configsvrMoveRange") != std::string::npos);
 }
 
 TEST_CASE("cluster: its own answers are those of the table") {

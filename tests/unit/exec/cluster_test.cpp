@@ -1041,6 +1041,48 @@ TEST_CASE("the cluster's default concerns are those of commands that name none")
   }
 }
 
+TEST_CASE("a writeConcern without w gets the default's, and an empty one is none") {
+  struct Case {
+    const char* given;
+    const char* set;
+    const char* sent;
+  };
+  const auto each = GENERATE(values<Case>({
+      {"{'j': true}", "", R"({ "j" : true, "w" : "majority" })"},
+      {"{'wtimeout': 5}", "{'w': 2, 'wtimeout': 9, 'j': true}", R"({ "wtimeout" : 5, "w" : 2, "j" : true })"},
+      {"{'j': false}", "{'w': 2, 'wtimeout': 9, 'j': true}", R"({ "j" : false, "w" : 2 })"},
+      {"{}", "{'w': 2, 'wtimeout': 9, 'j': true}", R"({ "w" : 2, "wtimeout" : 9, "j" : true })"},
+      {"{'w': 1}", "{'w': 2, 'wtimeout': 9, 'j': true}", R"({ "w" : 1 })"},
+  }));
+  CAPTURE(each.given, each.set);
+  FakeCluster cluster(13);
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  if (*each.set != '\0') cluster.set_concerns("{'level': 'majority'}", each.set);
+  for (const char* const command : {"'insert': 'c', 'documents': [{'k': 1}]", "'createIndexes': 'c', 'indexes': []"}) {
+    cluster.forget_sent();
+    cluster.run(fmt::format("{{{}, 'writeConcern': {}, '$db': 'app'}}", command, each.given));
+    const std::vector<BsonDoc> sent = cluster.sent_to(1, command[1] == 'i' ? "insert" : "createIndexes");
+    REQUIRE(sent.size() == 1);
+    CHECK(to_json(sent[0].view()["writeConcern"]) == each.sent);
+  }
+  cluster.forget_sent();
+  cluster.run("{'find': 'c', 'filter': {'k': 1}, 'readConcern': {}, '$db': 'app'}");
+  const BsonDoc read = cluster.sent_to(1, "find").at(0);
+  CHECK(read.view().find_path("readConcern.level").exists() == (*each.set != '\0'));
+}
+
+TEST_CASE("Queryable Encryption of a sharded collection is refused") {
+  FakeCluster cluster(17);
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  for (const char* const command : {"'find': 'c'", "'insert': 'c', 'documents': [{'k': 1}]", "'count': 'c'"}) {
+    const BsonDoc reply =
+        cluster.run(fmt::format("{{{}, 'encryptionInformation': {{'type': 1}}, '$db': 'app'}}", command));
+    CHECK(reply.view()["code"].to_int64() == 115);
+  }
+  cluster.run("{'find': 'other', 'encryptionInformation': {'type': 1}, '$db': 'app'}");
+  CHECK(cluster.sent_to(1, "find").size() == 1);
+}
+
 TEST_CASE("a user who may not list all collections sees those that its privileges name") {
   const bool limited = GENERATE(true, false);
   FakeCluster cluster;

@@ -112,6 +112,16 @@ TEST_CASE("server_status_has_the_types_that_tools_decode") {
   }
 }
 
+TEST_CASE("diagnostic_data_has_the_server_status") {
+  test::FakeWorker worker(test::routing_of(two_shards), no_shard_is_asked);
+  Client client;
+  test::FakeRequest fake("{'getDiagnosticData': 1, '$db': 'admin'}");
+  const BsonDoc reply = test::reply_of(worker.run(run_command(worker.context, client, fake.request)));
+  CHECK(reply.view().find_path("data.serverStatus.connections.current").exists());
+  CHECK(reply.view().find_path("data.serverStatus.start").type == BsonType::date);
+  CHECK(reply.view().find_path("data.end").type == BsonType::date);
+}
+
 TEST_CASE("server_status_counts_what_happened") {
   test::FakeWorker worker(test::routing_of(two_shards), no_shard_is_asked);
   worker.gateway.states()[1].hosts.front().primary = false;

@@ -125,6 +125,20 @@ TEST_CASE("collection_statistics_are_added_up") {
   CHECK(reply["ok"].as_double() == 1.0);
 }
 
+TEST_CASE("statistics_of_a_time_series_are_those_of_its_buckets") {
+  const Answers answers({
+      {"{'size': 1000, 'timeseries': {'bucketsNs': 'd.system.buckets.c', 'bucketCount': 3, 'avgBucketSize': 100,"
+       " 'numBucketInserts': 3}, 'ok': 1.0}"},
+      {"{'size': 500, 'timeseries': {'bucketsNs': 'd.system.buckets.c', 'bucketCount': 1, 'avgBucketSize': 201,"
+       " 'numBucketInserts': 2}, 'ok': 1.0}"},
+  });
+  const BsonDoc merged = merge_coll_stats(answers.list, "d.c", 2);
+  CHECK(equal(merged.view()["timeseries"].as_document(),
+              doc("{'bucketsNs': 'd.system.buckets.c', 'bucketCount': 4, 'numBucketInserts': 5,"
+                  " 'avgBucketSize': 125}")));
+  for (const char* const no : {"count", "avgObjSize"}) CHECK_FALSE(merged.view()[no].exists());
+}
+
 TEST_CASE("an_empty_collection_has_no_average") {
   const Answers answers({{"{'count': 0, 'size': 0, 'ok': 1.0}"}, {"{'count': 0, 'ok': 1.0}"}});
   const BsonDoc merged = merge_coll_stats(answers.list, "d.c", 2);

@@ -313,6 +313,7 @@ TEST_CASE("a shard that has executed a multi update does not get it again", "[wr
 TEST_CASE("a multi upsert inserts nothing when a shard has matched before another was stale", "[write][cluster]") {
   Cluster cluster({{two_shards()}, {two_shards()}},
                   {"{'n': 2, 'nModified': 2, 'ok': 1.0}", stale_reply, "{'n': 0, 'nModified': 0, 'ok': 1.0}"});
+  cluster.router.shards.set_wire_version(21);
   const std::string reply =
       cluster.router.run("{'update': 'c', 'updates': [" + update(1, "{'b': 1}", true, ", 'upsert': true") + "]}");
   CHECK(reply == as_told("{'n': 2, 'nModified': 2, 'ok': 1.0}"));
@@ -323,6 +324,7 @@ TEST_CASE("a multi upsert asks a shard again where nothing had matched, and inse
   Cluster cluster({{two_shards()}, {two_shards()}},
                   {"{'n': 0, 'nModified': 0, 'ok': 1.0}", stale_reply, "{'n': 1, 'nModified': 1, 'ok': 1.0}",
                    "{'n': 0, 'nModified': 0, 'ok': 1.0}"});
+  cluster.router.shards.set_wire_version(21);
   const std::string reply =
       cluster.router.run("{'update': 'c', 'updates': [" + update(1, "{'b': 1}", true, ", 'upsert': true") + "]}");
   CHECK(reply == as_told("{'n': 1, 'nModified': 1, 'ok': 1.0}"));
@@ -335,6 +337,7 @@ TEST_CASE("a write of several steps begins again when one of them is stale", "[w
   const std::string stale_write = "{'n': 0, 'nModified': 0, 'ok': 1.0, 'writeErrors': [" + stale_entry(0) + "]}";
   SECTION("by _id, on one shard after the other") {
     Cluster cluster({{two_shards()}, {three_shards()}}, {none, stale_write, none, none, one});
+    cluster.router.shards.set_wire_version(21);
     CHECK(cluster.router.run("{'update': 'c', 'updates': [" + update(1, "{'_id': 7}") + "]}") ==
           as_told("{'n': 1, 'nModified': 1, 'ok': 1.0}"));
     CHECK(cluster.sent() == Lines{"s0 update 1 table 1", "s1 update 1 table 1", "s0 update 1 table 2",

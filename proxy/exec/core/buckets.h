@@ -1,0 +1,15 @@
+// Commands on a sharded time series go to the collection that holds its buckets: shards know no other as sharded.
+#pragma once
+
+#include "proxy/exec/core/command.h"
+
+namespace spillway::exec {
+
+// Is the command's collection a time series whose buckets are sharded? REQUIRES RouteNeed::written.
+bool has_sharded_buckets(const Request& request);
+
+// The command on the buckets, as a router sends it. `says_so`: with the field isTimeseriesNamespace.
+Task<Result<Response>> run_on_buckets(Context& context, Client& client, const Request& request, Handler handler,
+                                      bool says_so = true);
+
+}  // namespace spillway::exec
