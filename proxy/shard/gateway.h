@@ -117,6 +117,9 @@ struct CallOptions {
   const auth::User* user = nullptr;  // of a cluster's client: for its servers' audit logs and currentOp; outlives it
   bool stream = false;  // a reply over reply_complete_bytes_max may come as a stream
   bool bulk = false;  // a getMore or scan: must not take the connections kept for point operations
+  // Over a connection of its own pool, which says that it is a cluster's own server's (internalClient). REQUIRES that
+  // the command names a readConcern and, where it may have one, a writeConcern: such connections have no defaults.
+  bool as_router = false;
 };
 
 // A connection on loan. Destroying it returns the connection to its pool if the last reply was read

@@ -56,6 +56,12 @@ BsonDoc first_hello(const Introduction& introduction) {
     writer.append_item(wire::compressor_name(compressor));
   }
   writer.end();
+  if (introduction.as_router) {
+    // A server closes connections of routers that are older than itself when its featureCompatibilityVersion changes.
+    constexpr std::int32_t newer_than_any = 1000;
+    writer.begin_document("internalClient").append("minWireVersion", std::int32_t{0});
+    writer.append("maxWireVersion", newer_than_any).end();
+  }
   writer.append("$db", "admin");
   return std::move(writer).finish();
 }

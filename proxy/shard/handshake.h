@@ -1,5 +1,5 @@
 // The first exchange on a shard connection, and the monitor's: isMaster or hello over OP_MSG.
-// Without internalClient: the proxy is an ordinary client.
+// With internalClient only where a shard must act as a router for us: such a connection has rules of its own.
 #pragma once
 
 #include <string>
@@ -16,6 +16,7 @@ namespace spillway::shard {
 struct Introduction {
   std::string application_name;
   std::vector<wire::Compressor> compressors;  // offered, best first; empty: none
+  bool as_router = false;  // CallOptions::as_router
 };
 
 // `isMaster` with helloOk, metadata and compressors: every server since 3.6 understands it.

@@ -33,8 +33,9 @@ std::size_t bulk_connections_max(std::size_t pool_max) noexcept {
   return pool_max - std::max<std::size_t>(1, pool_max / 4);
 }
 
-Pool::Pool(const PoolSettings& settings, HostAddress address, PoolOwner& owner)
-    : settings_(settings), address_(std::move(address)), owner_(owner) {}
+Pool::Pool(const PoolSettings& settings, HostAddress address, PoolOwner& owner, std::uint64_t generation)
+    : settings_(settings), address_(std::move(address)), owner_(owner),
+      generation_(generation) {}
 
 Pool::~Pool() { SPILLWAY_CHECK(quiet()); }
 

@@ -75,7 +75,7 @@ class PoolOwner {
 
 class Pool {
  public:
-  Pool(const PoolSettings& settings, HostAddress address, PoolOwner& owner);
+  Pool(const PoolSettings& settings, HostAddress address, PoolOwner& owner, std::uint64_t generation = 0);
   ~Pool();  // REQUIRES quiet()
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;

@@ -24,6 +24,12 @@ PoolSettings settings_of(PoolSettings settings, const ConnectionString& connecti
   return settings;
 }
 
+PoolSettings as_router(PoolSettings settings) {
+  settings.introduction.as_router = true;
+  settings.limits.min = 0;
+  return settings;
+}
+
 TopologyOptions topology_options(const GatewayOptions& options, const std::string& name,
                                  ConnectionString connection_string) {
   TopologyOptions result;
@@ -43,6 +49,7 @@ RemoteShard::RemoteShard(const PoolSettings& settings, const GatewayOptions& opt
                          std::string name, ConnectionString connection_string,
                          std::shared_ptr<SharedShard> shared, ShardListener& listener)
     : settings_(settings_of(settings, connection_string)),
+      settings_as_router_(as_router(settings_)),
       name_(std::move(name)),
       listener_(listener),
       leads_(shared == nullptr),
@@ -52,11 +59,13 @@ RemoteShard::RemoteShard(const PoolSettings& settings, const GatewayOptions& opt
 
 void RemoteShard::use_credentials(const ShardCredentials& credentials) {
   const bool same_user = auth::same_user(settings_.login.get(), credentials.login.get());
-  settings_.tls = credentials.tls;
-  settings_.login = credentials.login;
+  for (PoolSettings* const each : {&settings_, &settings_as_router_}) {
+    each->tls = credentials.tls;
+    each->login = credentials.login;
+  }
   if (leads_) shared_->use_tls(credentials.tls);
   if (same_user) return;
-  for (const auto& member : members_) member->pool.drop();
+  for (const auto& member : members_) member->each([](Pool& pool) { pool.drop(); });
 }
 
 void RemoteShard::start() {
@@ -90,9 +99,9 @@ void RemoteShard::follow_members() {
   }
   for (auto& member : members_) {
     if (topology_.is_member(member->pool.address())) continue;
-    created_before_ += member->pool.created();
+    created_before_ += member->sum(&Pool::created);
     retired_.push_back(std::move(member));
-    retired_.back()->pool.stop();
+    retired_.back()->each([](Pool& pool) { pool.stop(); });
   }
   std::erase(members_, nullptr);
 }
@@ -102,10 +111,11 @@ void RemoteShard::perform(const TopologyActions& actions) {
   for (const TopologyAction& action : actions) {
     Member* member = find(action.host);
     if (member == nullptr) continue;
-    if (action.kind == Kind::drop_pool) member->pool.drop();
+    if (action.kind == Kind::drop_pool) member->each([](Pool& pool) { pool.drop(); });
     if (action.kind == Kind::fail_in_flight) {
-      member->pool.fail_in_flight(
-          Error(ErrorCode::network_timeout, fmt::format("no sign of life for {} ms", settings_.connect_timeout_ms)));
+      const Error why(ErrorCode::network_timeout,
+                      fmt::format("no sign of life for {} ms", settings_.connect_timeout_ms));
+      member->each([&why](Pool& pool) { pool.fail_in_flight(why); });
     }
   }
 }
@@ -182,11 +192,21 @@ Result<RemoteShard::Member*> RemoteShard::select(const CallOptions& options) {
   return find((*host)->address);
 }
 
+Pool& RemoteShard::pool_of(Member& member, const CallOptions& options) {
+  if (!options.as_router) return member.pool;
+  if (!member.as_router) {
+    PoolOwner& owner = *this;
+    member.as_router =
+        std::make_unique<Pool>(settings_as_router_, member.pool.address(), owner, member.pool.generation());
+  }
+  return *member.as_router;
+}
+
 Result<Lease> RemoteShard::try_lease(const CallOptions& options) {
   auto member = select(options);
   if (member.has_error()) return member.error();
   if (*member == nullptr) return Lease();
-  return (*member)->pool.try_acquire(options.bulk);
+  return pool_of(**member, options).try_acquire(options.bulk);
 }
 
 Error RemoteShard::none_eligible(const CallOptions& options) const {
@@ -230,15 +250,16 @@ Task<Result<RemoteShard::Member*>> RemoteShard::choose(const CallOptions& option
 Task<Result<Lease>> RemoteShard::lease(const CallOptions& options, TimePoint until) {
   auto member = co_await choose(options, until);
   if (member.has_error()) co_return member.error();
-  auto acquiring = (*member)->pool.acquire(until, options.deadline, options.bulk, options.interrupt);
+  auto acquiring = pool_of(**member, options).acquire(until, options.deadline, options.bulk, options.interrupt);
   co_return co_await acquiring;
 }
 
 // --- housekeeping
 
 void RemoteShard::watch_progress(Member& member, TimePoint now) {
-  const std::uint64_t returned = member.pool.returned();
-  if (member.pool.in_use() == 0 || returned != member.returned_seen) {
+  std::uint64_t returned = 0;
+  member.each([&returned](const Pool& pool) { returned += pool.returned(); });
+  if (member.sum(&Pool::in_use) == 0 || returned != member.returned_seen) {
     member.returned_seen = returned;
     member.returned_since = now;
   } else if (now - member.returned_since >= progress_expected_within) {
@@ -249,13 +270,13 @@ void RemoteShard::watch_progress(Member& member, TimePoint now) {
 void RemoteShard::tick(TimePoint now) {
   if (stopped_) return;
   if (leads_) shared_->tick();
-  std::erase_if(retired_, [](const auto& member) { return member->pool.quiet(); });
+  std::erase_if(retired_, [](const auto& member) { return member->quiet(); });
   for (const auto& member : members_) {
     watch_progress(*member, now);
     const ServerType type = topology_.type_of(member->pool.address());
     const bool useful = type != ServerType::unknown && type != ServerType::rs_arbiter &&
                         type != ServerType::rs_other;
-    member->pool.tick(now, useful);
+    member->each([now, useful](Pool& pool) { pool.tick(now, useful); });
   }
 }
 
@@ -263,8 +284,10 @@ void RemoteShard::abort_calls() {
   const Error why(ErrorCode::shutdown_in_progress, "the proxy is shutting down");
   for (const auto* list : {&members_, &retired_}) {
     for (const auto& member : *list) {
-      member->pool.fail_in_flight(why);
-      member->pool.fail_requests(why);
+      member->each([&why](Pool& pool) {
+        pool.fail_in_flight(why);
+        pool.fail_requests(why);
+      });
     }
   }
   wake_all(choosing_);
@@ -276,8 +299,10 @@ void RemoteShard::retire() {
   if (leads_) shared_->retire();
   shared_->unsubscribe(subscription_);
   for (auto& member : members_) {
-    member->pool.fail_requests(retired_error());
-    member->pool.stop();
+    member->each([](Pool& pool) {
+      pool.fail_requests(retired_error());
+      pool.stop();
+    });
     retired_.push_back(std::move(member));
   }
   members_.clear();
@@ -288,12 +313,12 @@ void RemoteShard::stop() {
   stopped_ = true;
   if (leads_) shared_->stop();
   shared_->unsubscribe(subscription_);
-  for (const auto& member : members_) member->pool.stop();
+  for (const auto& member : members_) member->each([](Pool& pool) { pool.stop(); });
   wake_all(choosing_);
 }
 
 bool RemoteShard::quiet() const noexcept {
-  const auto is_quiet = [](const auto& member) { return member->pool.quiet(); };
+  const auto is_quiet = [](const auto& member) { return member->quiet(); };
   return stopped_ && requests_waiting_ == 0 && (!leads_ || shared_->quiet()) &&
          std::all_of(members_.begin(), members_.end(), is_quiet) &&
          std::all_of(retired_.begin(), retired_.end(), is_quiet);
@@ -341,10 +366,10 @@ void RemoteShard::update_counts(ShardState& state) const {
   for (HostState& each : state.hosts) {
     const Member* member = find(each.address);
     if (member == nullptr) continue;
-    each.in_use = member->pool.in_use();
-    each.available = member->pool.idle();
-    each.created = member->pool.created();
-    each.waiting = member->pool.waiting();
+    each.in_use = member->sum(&Pool::in_use);
+    each.available = member->sum(&Pool::idle);
+    each.created = member->sum(&Pool::created);
+    each.waiting = member->sum(&Pool::waiting);
     each.connections_max = settings_.limits.max;
   }
 }

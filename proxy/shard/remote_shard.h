@@ -69,7 +69,19 @@ class RemoteShard final : private PoolOwner, private TopologyFollower {
     Member(const PoolSettings& settings, const HostAddress& address, RemoteShard& owner)
         : pool(settings, address, owner) {}
     Pool pool;
-    std::uint64_t returned_seen = 0;  // pool.returned() as last seen, and since when
+    std::unique_ptr<Pool> as_router;  // for CallOptions::as_router; null until the first
+
+    template <class Work>
+    void each(const Work& work) const {
+      work(const_cast<Pool&>(pool));
+      if (as_router) work(*as_router);
+    }
+    // Of both pools.
+    std::size_t sum(std::size_t (Pool::*count)() const noexcept) const {
+      return (pool.*count)() + (as_router ? (as_router.get()->*count)() : 0);
+    }
+    bool quiet() const noexcept { return pool.quiet() && (!as_router || as_router->quiet()); }
+    std::uint64_t returned_seen = 0;  // leases returned, as last seen, and since when
     TimePoint returned_since{};
   };
 
@@ -88,12 +100,14 @@ class RemoteShard final : private PoolOwner, private TopologyFollower {
   void perform(const TopologyActions& actions);
   void changed();
   void watch_progress(Member& member, TimePoint now);
+  Pool& pool_of(Member& member, const CallOptions& options);
   Result<Member*> select(const CallOptions& options);
   Task<Result<Member*>> choose(const CallOptions& options, TimePoint until);
   Error none_eligible(const CallOptions& options) const;
   Error no_member(const HostAddress& host) const;
 
   PoolSettings settings_;
+  PoolSettings settings_as_router_;
   std::string name_;
   ShardListener& listener_;
   bool leads_;

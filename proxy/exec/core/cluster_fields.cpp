@@ -91,14 +91,16 @@ BsonDoc default_write_concern(const catalog::ConcernDefaults* set) {
 
 // A member that is not the primary looks at no version without a read concern, and shows documents that have moved.
 void append_read_concern(BsonWriter& out, DocView body, const catalog::ConcernDefaults* set, std::int32_t wire,
-                         bool from_any_member, const Participants::Contact& contact) {
+                         bool from_any_member, bool as_router, const Participants::Contact& contact) {
   const bool has_default = set != nullptr && !set->read.view().empty() && wire >= wire_version_of_4_4;
-  if (!(has_default || from_any_member) || body["readConcern"].exists()) return;
+  if (body["readConcern"].exists()) return;
   const bool in_transaction = body["autocommit"].exists() && !contact.first;
   if (has_default && reads.contains(name_of(body)) && !in_transaction) {
     append_concern(out, "readConcern", set->read.view());
   } else if (from_any_member) {
     out.begin_document("readConcern").append("level", "local").end();
+  } else if (as_router && !in_transaction) {
+    out.begin_document("readConcern").end();
   }
 }
 
@@ -213,6 +215,22 @@ void note_participant(Context& context, const OfTransaction& transaction, catalo
   table.note_answer(transaction.lsid, transaction.txn_number, shard, read_only.as_bool(), added);
 }
 
+bool needs_router(const Context& context, const ShardCommand& command, DocView body) {
+  if (!context.in_cluster() || command.shard == cluster::config_shard) return false;
+  if (context.gateway.capabilities(command.shard).max_wire_version < wire_version_of_5_0) return false;
+  const Element first = body.first();
+  const bool explains = first.name == "explain" && first.is_document();
+  const std::string_view name = explains ? name_of(first.as_document()) : first.name;
+  if (!reads.contains(name)) return false;
+  if (command.by.what() == RoutedBy::What::unsharded) return true;  // it may be a view
+  if (name != "aggregate") return false;
+  const Bytes bytes = body.bytes();
+  for (const std::string_view stage : {"$lookup", "$graphLookup", "$unionWith", "$merge", "$out"}) {
+    if (::memmem(bytes.data(), bytes.size(), stage.data(), stage.size()) != nullptr) return true;
+  }
+  return false;
+}
+
 void complete_write_concern(const Context& context, Request& request) {
   if (!request.lacks_w || context.gateway.capabilities(cluster::config_shard).max_wire_version < wire_version_of_5_0) {
     return;
@@ -266,7 +284,7 @@ BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, co
   if (reads_constants(command.command, body)) append_constants(out, shared.clock.now(), options.time);
   const bool from_any_member =
       options.read_preference != nullptr && options.read_preference->mode != shard::ReadMode::primary;
-  if (!has_concern) append_read_concern(out, body, defaults, wire, from_any_member, contact);
+  if (!has_concern) append_read_concern(out, body, defaults, wire, from_any_member, options.as_router, contact);
   // A shard that made a collection by itself, while others drop it or make it, would make one that is not the
   // cluster's. It has the config servers make it, and answers 227. From 4.4 on transactions make theirs by themselves.
   const bool makes_own = wire == wire_version_of_4_4 && transaction;
@@ -275,7 +293,11 @@ BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, co
   if (wire <= wire_version_of_4_4 && !makes_own && makes_collections) {
     out.append("allowImplicitCollectionCreation", false);
   }
-  if (wire >= wire_version_of_4_4 && takes_write_concern(body)) append_write_concern(out, body, defaults, wire);
+  if (wire >= wire_version_of_4_4 && takes_write_concern(body)) {
+    append_write_concern(out, body, defaults, wire);
+  } else if (options.as_router && name_of(body) == "aggregate" && !transaction && !body["writeConcern"].exists()) {
+    out.begin_document("writeConcern").end();  // any aggregation may have one
+  }
   return std::move(out).finish();
 }
 

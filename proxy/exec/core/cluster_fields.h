@@ -21,6 +21,10 @@ inline constexpr std::int32_t wire_version_of_4_4 = 9, wire_version_of_5_0 = 13,
 BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, const shard::CallOptions& options,
                          DocView body, const std::optional<OfTransaction>& transaction);
 bool adds_fields(const Context& context);
+// May the shard have to ask other shards for this command? From 5.0 on it does so for its cluster's own servers only:
+// for an ordinary client it takes its own part of a collection for the whole, and $mergeCursors ends the server.
+// Source: mongod's mongod_process_interface_factory.cpp; tried on 6.0.
+bool needs_router(const Context& context, const ShardCommand& command, DocView body);
 // Gives the client's writeConcern the default's w if it has none, and the default's j if it says nothing of journals;
 // one that is empty becomes the default. From 5.0 on, as a mongos does: shards would take w: 1.
 void complete_write_concern(const Context& context, Request& request);

@@ -26,6 +26,12 @@ shard::CallOptions with_places(const ShardCommand& command, shard::CallOptions o
   return options;
 }
 
+shard::CallOptions over_its_connection(const Context& context, const ShardCommand& command,
+                                       shard::CallOptions options) {
+  options.as_router = context.in_cluster() && needs_router(context, command, body_of(command.command));
+  return options;
+}
+
 Task<Result<shard::Reply>> start(Context& context, const ShardCommand& command, const BsonDoc& added,
                                  shard::CallOptions options) {
   shard::Command with_added = command.command;
@@ -53,6 +59,7 @@ Task<Result<shard::Reply>> start_when_known(Context* context, ShardCommand comma
     co_await context->loop.sleep_for(version_look_interval);
   }
   const DocView body = body_of(command.command);
+  options.as_router = needs_router(*context, command, body);
   *added = fields_for_shard(*context, command, options, body, transaction_of(body));
   auto call = start(*context, command, *added, std::move(options));
   co_return co_await call;
@@ -77,7 +84,8 @@ Task<void> call_into(Context* context, ShardCommand command, shard::CallOptions 
 }  // namespace
 
 ShardCall::ShardCall(Context& context, const ShardCommand& command, shard::CallOptions options)
-    : ShardCall(context, command, std::move(options), context.in_cluster() ? body_of(command.command) : DocView()) {}
+    : ShardCall(context, command, over_its_connection(context, command, std::move(options)),
+                context.in_cluster() ? body_of(command.command) : DocView()) {}
 
 ShardCall::ShardCall(Context& context, const ShardCommand& command, shard::CallOptions options, DocView body)
     : context_(context),

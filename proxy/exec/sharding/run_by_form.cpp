@@ -26,7 +26,8 @@ Response collection_sharded(DocView reply, std::string_view ns) {
   BsonWriter out;
   out.append("collectionsharded", ns);
   for (auto at = reply.begin(); !at.done(); ++at) {
-    if (at->name != "collectionVersion" && !is_stripped_from_reply(at->name)) out.append_element(*at);
+    const bool of_servers = at->name == "collectionVersion" || at->name == "collectionUUID";
+    if (!of_servers && !is_stripped_from_reply(at->name)) out.append_element(*at);
   }
   return Response(std::move(out).finish());
 }
