@@ -1071,6 +1071,47 @@ TEST_CASE("a writeConcern without w gets the default's, and an empty one is none
   CHECK(read.view().find_path("readConcern.level").exists() == (*each.set != '\0'));
 }
 
+TEST_CASE("a shard that may have to ask others is asked as by one of its cluster") {
+  struct Case {
+    const char* command;
+    bool as_router;
+    const char* concerns;  // that it names because it must
+  };
+  const auto each = GENERATE(values<Case>({
+      {"{'find': 'other', 'filter': {'x': 1}, '$db': 'app'}", true, "readConcern"},  // it may be a view
+      {"{'count': 'other', '$db': 'app'}", true, "readConcern"},
+      {"{'aggregate': 'other', 'pipeline': [], 'cursor': {}, '$db': 'app'}", true, "readConcern writeConcern"},
+      {"{'insert': 'other', 'documents': [{'x': 1}], '$db': 'app'}", false, ""},
+      {"{'find': 'c', 'filter': {'k': 1}, '$db': 'app'}", false, ""},
+      {"{'aggregate': 'c', 'pipeline': [{'$match': {'k': 1}}], 'cursor': {}, '$db': 'app'}", false, ""},
+      {"{'aggregate': 'c', 'pipeline': [{'$match': {'k': 1}}, {'$lookup': {'from': 'c', 'localField': 'k', "
+       "'foreignField': 'k', 'as': 'j'}}], 'cursor': {}, '$db': 'app'}", true, "readConcern writeConcern"},
+  }));
+  CAPTURE(each.command);
+  for (const std::int32_t wire_version : {9, 17}) {
+    CAPTURE(wire_version);
+    FakeCluster cluster(wire_version);
+    cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+    cluster.forget_sent();
+    cluster.worker().gateway.sent_as_router.clear();
+    cluster.run(each.command);
+    const auto& gateway = cluster.worker().gateway;
+    bool found = false;
+    for (std::size_t i = 0; i < gateway.sent.size(); ++i) {
+      const DocView sent = gateway.sent[i].second;
+      if (gateway.sent[i].first == 0 || sent.first().name != doc(each.command).view().first().name) continue;
+      found = true;
+      CHECK(gateway.sent_as_router[i] == (each.as_router && wire_version == 17));
+      for (const char* const concern : {"readConcern", "writeConcern"}) {
+        const bool named = each.as_router && wire_version == 17 && std::strstr(each.concerns, concern) != nullptr;
+        if (named) CHECK(sent[concern].is_document());
+        if (!named && sent.first().name != "insert") CHECK_FALSE(sent[concern].exists());
+      }
+    }
+    CHECK((found || wire_version == 9));
+  }
+}
+
 TEST_CASE("Queryable Encryption of a sharded collection is refused") {
   FakeCluster cluster(17);
   cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);

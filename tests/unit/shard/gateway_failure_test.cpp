@@ -122,6 +122,24 @@ TEST_CASE("a peer that breaks the protocol is not asked again") {
   CHECK(world.gateway->states()[0].hosts[0].in_use == 0);
 }
 
+TEST_CASE("calls as a router have connections of their own, which say so") {
+  Standalone world;
+  REQUIRE(world.call(ping)->ok());
+  const std::size_t before = world.server.first_hellos.size();
+  CallOptions options;
+  options.as_router = true;
+  REQUIRE(world.call(ping, options)->ok());
+  REQUIRE(world.call(ping, options)->ok());
+  REQUIRE(world.server.first_hellos.size() == before + 1);
+  CHECK(world.server.first_hellos.back().view()["internalClient"].is_document());
+  REQUIRE(world.call(ping)->ok());
+  CHECK(world.server.first_hellos.size() == before + 1);
+  CHECK(world.gateway->states()[0].hosts[0].available == 2);
+  world.server.kill();
+  world.server.restart();
+  CHECK(world.call(ping, options)->ok());
+}
+
 TEST_CASE("a restart between two commands goes unnoticed") {
   Standalone world;
   REQUIRE(world.call(ping)->ok());
