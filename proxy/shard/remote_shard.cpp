@@ -27,6 +27,7 @@ PoolSettings settings_of(PoolSettings settings, const ConnectionString& connecti
 PoolSettings as_router(PoolSettings settings) {
   settings.introduction.as_router = true;
   settings.limits.min = 0;
+  settings.limits.max = std::max<std::size_t>(settings.limits.max / 2, 1);
   return settings;
 }
 
@@ -370,7 +371,7 @@ void RemoteShard::update_counts(ShardState& state) const {
     each.available = member->sum(&Pool::idle);
     each.created = member->sum(&Pool::created);
     each.waiting = member->sum(&Pool::waiting);
-    each.connections_max = settings_.limits.max;
+    each.connections_max = settings_.limits.max + (member->as_router ? settings_as_router_.limits.max : 0);
   }
 }
 

@@ -115,8 +115,9 @@ void append_cursor(BsonWriter& out, DocView command) {
 
 namespace {
 
-// A view of a time series: the stage that makes measurements of buckets; else null.
+// Of a time series, not of another view on it: the stage that makes measurements of buckets; else null.
 DocView unpacking_of(DocView view_stages) {
+  if (view_stages.count() != 1) return {};
   const Element stage = view_stages.first();
   const Element named = stage.is_document() ? stage.as_document().first() : Element();
   return named.name == "$_internalUnpackBucket" && named.is_document() ? named.as_document() : DocView();

@@ -9,13 +9,16 @@ bool has_sharded_buckets(const Request& request) {
          request.routes->collection(NamespaceText(request.db, request.buckets).view()) != nullptr;
 }
 
-Task<Result<Response>> run_on_buckets(Context& context, Client& client, const Request& request, Handler handler,
-                                      bool says_so) {
+BsonDoc command_on_buckets(const Request& request, bool says_so) {
   BsonWriter body;
   body.append(request.name, request.buckets);
-  for (auto at = ++request.body.begin(); !at.done(); ++at) body.append_element(*at);
+  copy_command(body, request, {request.name});
   if (says_so) body.append("isTimeseriesNamespace", true);
-  const BsonDoc rewritten = std::move(body).finish();
+  return std::move(body).finish();
+}
+
+Task<Result<Response>> run_on_buckets(Context& context, Client& client, const Request& request, Handler handler) {
+  const BsonDoc rewritten = command_on_buckets(request, true);
   Request inner = request;
   inner.buckets.clear();
   inner.replace_body(rewritten);

@@ -40,6 +40,8 @@ constexpr FieldTable<4> schema_commands({"createIndexes", "dropIndexes", "create
 
 std::string_view name_of(DocView body) { return body.empty() ? std::string_view() : body.first().name; }
 
+bool is_map_reduce(std::string_view name) noexcept { return name == "mapReduce" || name == "mapreduce"; }
+
 bool is_write(std::string_view name) {
   const CommandSpec* const spec = command_named(name);
   return spec != nullptr && spec->is(Trait::writes);
@@ -48,7 +50,7 @@ bool is_write(std::string_view name) {
 bool takes_write_concern(DocView body) {
   const std::string_view name = name_of(body);
   if (is_write(name) || schema_commands.contains(name)) return true;
-  if (name == "mapReduce" || name == "mapreduce") {
+  if (is_map_reduce(name)) {
     const ValueView out = body["out"];
     return out.is_string() || (out.is_document() && !out.as_document()["inline"].exists());
   }
@@ -217,10 +219,12 @@ void note_participant(Context& context, const OfTransaction& transaction, catalo
 
 bool needs_router(const Context& context, const ShardCommand& command, DocView body) {
   if (!context.in_cluster() || command.shard == cluster::config_shard) return false;
+  if (command.by.what() == RoutedBy::What::nothing) return false;  // they get no concerns, either
   if (context.gateway.capabilities(command.shard).max_wire_version < wire_version_of_5_0) return false;
   const Element first = body.first();
   const bool explains = first.name == "explain" && first.is_document();
   const std::string_view name = explains ? name_of(first.as_document()) : first.name;
+  if (is_map_reduce(name)) return true;
   if (!reads.contains(name)) return false;
   if (command.by.what() == RoutedBy::What::unsharded) return true;  // it may be a view
   if (name != "aggregate") return false;
@@ -232,6 +236,7 @@ bool needs_router(const Context& context, const ShardCommand& command, DocView b
 }
 
 void complete_write_concern(const Context& context, Request& request) {
+  if (request.in_transaction && !transaction_ends.contains(request.name)) return;  // none is allowed
   if (!request.lacks_w || context.gateway.capabilities(cluster::config_shard).max_wire_version < wire_version_of_5_0) {
     return;
   }
@@ -295,8 +300,9 @@ BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, co
   }
   if (wire >= wire_version_of_4_4 && takes_write_concern(body)) {
     append_write_concern(out, body, defaults, wire);
-  } else if (options.as_router && name_of(body) == "aggregate" && !transaction && !body["writeConcern"].exists()) {
-    out.begin_document("writeConcern").end();  // any aggregation may have one
+  } else if (options.as_router && !transaction && !body["writeConcern"].exists() &&
+             (name_of(body) == "aggregate" || is_map_reduce(name_of(body)))) {
+    out.begin_document("writeConcern").end();  // any of them may have one
   }
   return std::move(out).finish();
 }

@@ -225,7 +225,7 @@ BsonDoc beginning_at(std::uint64_t time) {
   return std::move(out).finish();
 }
 
-// Where all shards begin: at the time of an event that only one of them may have. From 7.0 on a shard that is told its
+// Where all shards begin: at the time of an event that only one of them may have. From 6.0 on a shard that is told its
 // token looks for the event itself, fails where another shard has it, and keeps it back where it has it; and tokens of
 // other releases have another form. So this router looks for it. Source: mongod's document_source_change_stream.cpp.
 BsonDoc beginning_of(const Context& context, const StreamSpec& spec, ChangeStream& stream) {

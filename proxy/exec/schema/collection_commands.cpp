@@ -459,8 +459,19 @@ BsonDoc data_size_of(const std::vector<ShardAnswer>& answers, const Owners&) {
   return ok_document(std::move(reply));
 }
 
-Answer coll_stats(Context& context, Client& client, const Request& request) {
-  if (has_sharded_buckets(request)) return run_on_buckets(context, client, request, coll_stats, false);
+// Of the buckets of a sharded time series, under its own name.
+Answer coll_stats_of_buckets(Context& context, const Request& request) {
+  const BsonDoc body = command_on_buckets(request, false);
+  Request inner = request;
+  inner.replace_body(body);
+  auto targets = owners_of(inner);
+  if (targets.has_value()) targets->ns = request.ns();
+  auto asking = statistics(context, inner, std::move(targets), coll_stats_of);
+  co_return co_await asking;
+}
+
+Answer coll_stats(Context& context, Client&, const Request& request) {
+  if (has_sharded_buckets(request)) return coll_stats_of_buckets(context, request);
   return statistics(context, request, owners_of(request), coll_stats_of);
 }
 

@@ -234,10 +234,12 @@ Task<Result<Response>> list_collections_command(Context& context, Client& client
 Task<Result<Response>> list_indexes_command(Context& context, Client& client, const Request& request) {
   const Element collection = request.body.first();
   if (!collection.is_string()) co_return no_collection(collection);
-  if (has_sharded_buckets(request)) co_return co_await run_on_buckets(context, client, request, list_indexes_command);
-  const Targets targets = shards_with_chunks(*request.routes, request.db, request.ns());
-  BsonDoc scratch;
-  const shard::Command command = forward_command(request, scratch);
+  // The indexes of a sharded time series are its buckets'; the shard's cursor has the series' name.
+  const bool of_buckets = has_sharded_buckets(request);
+  const std::string ns = of_buckets ? fmt::format("{}.{}", request.db, request.buckets) : request.ns();
+  const Targets targets = shards_with_chunks(*request.routes, request.db, ns);
+  BsonDoc scratch = of_buckets ? command_on_buckets(request, true) : BsonDoc();
+  const shard::Command command = of_buckets ? shard::Command::of_body(scratch) : forward_command(request, scratch);
   // The owner of the lowest chunk first; a collection that inserts created may be missing there.
   std::vector<catalog::ShardIndex> order;
   if (targets.routing != nullptr) order.push_back(targets.routing->chunks.first_shard());

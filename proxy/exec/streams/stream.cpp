@@ -213,6 +213,8 @@ std::int64_t settle_cursor(Relay& relay, std::int64_t shard_id, Keep keep) {
     if (cursor->whole_documents)
       relay.context.document_sizes.learn(cursor->ns, cursor->mean_document_bytes);
   }
+  // Of its maxTimeMS nothing passes while the client reads.
+  if (cursor->deadline_ns != 0) cursor->deadline_ns += steady_ns() - relay.began_ns;
   return *cursor.finish(documents, BatchOrigin::streamed, keep);
 }
 

@@ -34,6 +34,7 @@ struct Relay {
   Unsent unsent;
   CursorCharge rest;  // what was read ahead for a slow client, until it has taken all of it
   BsonDoc times;  // that the reply's frame ends with; {}: none
+  std::int64_t began_ns = steady_ns();
 };
 
 enum class Step : std::uint8_t { passed, shard_lost, malformed };

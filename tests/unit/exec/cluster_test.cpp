@@ -10,6 +10,7 @@
 #include "proxy/exec/cluster/cluster_router.h"
 #include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/commands/command_table.h"
+#include "proxy/exec/commands/sharded_view.h"
 #include "tests/support/clock_manual.h"
 #include "tests/support/fake_gateway.h"
 #include "tests/support/read_version.h"
@@ -1084,6 +1085,7 @@ TEST_CASE("a shard that may have to ask others is asked as by one of its cluster
       {"{'insert': 'other', 'documents': [{'x': 1}], '$db': 'app'}", false, ""},
       {"{'find': 'c', 'filter': {'k': 1}, '$db': 'app'}", false, ""},
       {"{'aggregate': 'c', 'pipeline': [{'$match': {'k': 1}}], 'cursor': {}, '$db': 'app'}", false, ""},
+      {"{'explain': {'find': 'other', 'filter': {'x': 1}}, '$db': 'app'}", true, "readConcern"},
       {"{'aggregate': 'c', 'pipeline': [{'$match': {'k': 1}}, {'$lookup': {'from': 'c', 'localField': 'k', "
        "'foreignField': 'k', 'as': 'j'}}], 'cursor': {}, '$db': 'app'}", true, "readConcern writeConcern"},
   }));
@@ -1110,6 +1112,58 @@ TEST_CASE("a shard that may have to ask others is asked as by one of its cluster
     }
     CHECK((found || wire_version == 9));
   }
+}
+
+TEST_CASE("a statement of a transaction gets no writeConcern for an empty one") {
+  FakeCluster cluster(17);
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  for (auto& state : cluster.worker().gateway.states()) state.replica_set = true;
+  cluster.forget_sent();
+  cluster.run(fmt::format("{{'insert': 'c', 'documents': [{{'k': 1}}], 'writeConcern': {{}}, 'lsid': {{'id': {}}}, "
+                          "'txnNumber': {{'$numberLong': '1'}}, 'autocommit': false, 'startTransaction': true, "
+                          "'$db': 'app'}}",
+                          "{'$binary': {'base64': 'AAAAAAAAAAAAAAAAAAAAAA==', 'subType': '04'}}"));
+  const std::vector<BsonDoc> sent = cluster.sent_to(1, "insert");
+  REQUIRE_FALSE(sent.empty());
+  CHECK_FALSE(sent[0].view().find_path("writeConcern.w").exists());
+}
+
+TEST_CASE("statistics and hints of a sharded time series are those of its buckets") {
+  FakeCluster cluster(17);
+  cluster.shard_collection("app.system.buckets.ts", 10, "sh1", "sh2", 3);
+  const auto view = [](const char* more) {
+    return doc(fmt::format("{{'ns': 'app.system.buckets.ts', 'pipeline': [{{'$_internalUnpackBucket': "
+                           "{{'timeField': 't', 'metaField': 'm'}}}}{}]}}", more));
+  };
+  const auto aggregate = [](const char* stage) {
+    return fmt::format("{{'aggregate': 'ts', 'pipeline': [{}], 'cursor': {{}}, '$db': 'app'}}", stage);
+  };
+  const auto rewritten = [&](const std::string& command, const char* more = "") {
+    const auto made = exec::aggregation_over_view(doc(command), view(more));
+    REQUIRE(made.has_value());
+    return to_json(*made);
+  };
+  const std::string stats = rewritten(aggregate("{'$collStats': {'count': {}}}"));
+  CHECK(stats.find(R"({ "$collStats" : { "count" : {  }, "$_requestOnTimeseriesView" : true } })") !=
+        std::string::npos);
+  CHECK(stats.find("$_internalUnpackBucket") == std::string::npos);
+  CHECK(rewritten(aggregate("{'$indexStats': {}}")).find(
+            R"({ "$_internalConvertBucketIndexStats" : { "timeField" : "t", "metaField" : "m" } })") !=
+        std::string::npos);
+  CHECK(rewritten(aggregate("{'$collStats': {}}"), ", {'$match': {'x': 1}}").find("$_internalUnpackBucket") !=
+        std::string::npos);
+  CHECK(rewritten("{'find': 'ts', 'hint': {'m.a': 1, 't': -1}, '$db': 'app'}").find(
+            R"("hint" : { "meta.a" : 1, "control.max.t" : -1, "control.min.t" : -1 })") != std::string::npos);
+  // collStats and listIndexes keep the series' name.
+  cluster.forget_sent();
+  const BsonDoc of_series = cluster.run("{'collStats': 'ts', '$db': 'app'}");
+  REQUIRE(cluster.sent_to(1, "collStats").size() == 1);
+  CHECK(cluster.sent_to(1, "collStats")[0].view().first().as_string() == "system.buckets.ts");
+  CHECK(of_series.view()["ns"].as_string() == "app.ts");
+  cluster.run("{'createIndexes': 'ts', 'indexes': [], '$db': 'app'}");
+  CHECK(cluster.sent_to(2, "createIndexes").at(0).view()["isTimeseriesNamespace"].truthy());
+  cluster.run("{'listIndexes': 'ts', '$db': 'app'}");
+  CHECK(cluster.sent_to(1, "listIndexes").at(0).view().first().as_string() == "system.buckets.ts");
 }
 
 TEST_CASE("Queryable Encryption of a sharded collection is refused") {
