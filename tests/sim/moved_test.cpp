@@ -39,8 +39,9 @@ TEST_CASE("a moved client that has never spoken must") {
 
 TEST_CASE("after the largest request id comes the first") {
   SimWorld world(sharded_world(1, 20));
+  const BsonDoc state = passed_client(R"(, "heard": true)");
   BsonWriter largest;
-  for (const Element& each : passed_client(R"(, "heard": true)").view()) {
+  for (const Element& each : state.view()) {
     if (each.name == "nextRequest") {
       largest.append("nextRequest", std::numeric_limits<std::int32_t>::max());
     } else {
