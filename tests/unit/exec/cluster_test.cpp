@@ -1166,6 +1166,13 @@ TEST_CASE("statistics and hints of a sharded time series are those of its bucket
   CHECK(cluster.sent_to(1, "listIndexes").at(0).view().first().as_string() == "system.buckets.ts");
 }
 
+TEST_CASE("a getMore may name the time that its cursor reads at") {
+  FakeCluster cluster(17);
+  const BsonDoc reply = cluster.run("{'getMore': {'$numberLong': '7'}, 'collection': 'c', 'readConcern': {'level': "
+                                    "'snapshot', 'atClusterTime': {'$timestamp': {'t': 5, 'i': 1}}}, '$db': 'app'}");
+  CHECK(reply.view()["code"].to_int64() == 43);
+}
+
 TEST_CASE("Queryable Encryption of a sharded collection is refused") {
   FakeCluster cluster(17);
   cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
