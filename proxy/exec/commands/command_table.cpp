@@ -62,7 +62,19 @@ const Table& table() {
   return instance;
 }
 
+// $$NOW, $$CLUSTER_TIME, and from 7.0 on $$USER_ROLES, which views may go by: shards take them from routers, not from
+// clients. Aggregations are looked at where their other options are. Codes: a mongos'.
+Result<void> check_constants(const Request& request) {
+  if (!request.names_constants) return {};
+  for (const auto& [name, code] : {std::pair("find", 51202), {"update", 51195}, {"delete", 51195},
+                                   {"findAndModify", 51196}, {"findandmodify", 51196}}) {
+    if (request.name == name) return Error(code, "Cannot specify runtime constants option to a mongos");
+  }
+  return {};
+}
+
 Result<void> check_rules(const Context& context, const CommandSpec& spec, const Request& request) {
+  if (auto checked = check_constants(request); checked.has_error()) return checked;
   if (spec.is(Trait::admin_only) && request.db != "admin") {
     return Error(ErrorCode::unauthorized,
                  fmt::format("{} may only be run against the admin database.", spec.name));

@@ -30,17 +30,17 @@ constexpr FieldTable<14> generic_arguments(
 // The fields that take_argument() reads, in the order of request_fields.
 enum class Argument : std::uint8_t {
   db, lsid, txn_number, autocommit, start_transaction, max_time_ms, read_preference, comment, read_concern,
-  old_max_time_ms, write_concern, encryption, api_version, api_strict, api_deprecation_errors, help, cluster_time,
-  trace_context
+  old_max_time_ms, write_concern, encryption, constants, api_version, api_strict, api_deprecation_errors, help,
+  cluster_time, trace_context
 };
 // From apiVersion on: those that a router strips. ($traceCtx: generic from MongoDB 8.3 on, and unknown to servers
 // before it.)
 constexpr auto first_stripped_field = static_cast<std::size_t>(Argument::api_version);
-constexpr FieldTable<31> request_fields(
+constexpr FieldTable<32> request_fields(
     {"$db", "lsid", "txnNumber", "autocommit", "startTransaction", "maxTimeMS", "$readPreference", "comment",
-     "readConcern", "$maxTimeMs", "writeConcern", "encryptionInformation", "apiVersion", "apiStrict",
-     "apiDeprecationErrors", "help", "$clusterTime", "$traceCtx", "$configTime", "$topologyTime", "$configServerState",
-     "$client", "$audit", "$oplogQueryData", "$replData", "tracking_info", "maxTimeMSOpOnly",
+     "readConcern", "$maxTimeMs", "writeConcern", "encryptionInformation", "runtimeConstants", "apiVersion",
+     "apiStrict", "apiDeprecationErrors", "help", "$clusterTime", "$traceCtx", "$configTime", "$topologyTime",
+     "$configServerState", "$client", "$audit", "$oplogQueryData", "$replData", "tracking_info", "maxTimeMSOpOnly",
      "allowImplicitCollectionCreation", "shardVersion", "databaseVersion", "mayBypassWriteBlocking"});
 static_assert(request_fields.find("apiVersion") == first_stripped_field);
 static_assert(request_fields.find("$traceCtx") == static_cast<std::size_t>(Argument::trace_context));
@@ -177,6 +177,9 @@ Result<void> take_argument(Request& request, Argument which, const Element& fiel
       } else {
         request.read_concern = field;
       }
+      break;
+    case Argument::constants:
+      request.names_constants = true;
       break;
     case Argument::encryption:
       request.encrypted = true;

@@ -1173,6 +1173,25 @@ TEST_CASE("a getMore may name the time that its cursor reads at") {
   CHECK(reply.view()["code"].to_int64() == 43);
 }
 
+TEST_CASE("no client says what $$NOW is") {
+  FakeCluster cluster(17);
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  cluster.forget_sent();
+  const std::pair<const char*, int> commands[] = {
+      {"'find': 'c'", 51202},
+      {"'update': 'c', 'updates': [{'q': {'k': 1}, 'u': {'$set': {'x': 1}}}]", 51195},
+      {"'delete': 'c', 'deletes': [{'q': {'k': 1}, 'limit': 1}]", 51195},
+      {"'findAndModify': 'c', 'query': {'k': 1}, 'remove': true", 51196},
+  };
+  for (const auto& [command, code] : commands) {
+    const BsonDoc reply = cluster.run(fmt::format(
+        "{{{}, 'runtimeConstants': {{'localNow': {{'$date': 1}}, "
+        "'clusterTime': {{'$timestamp': {{'t': 1, 'i': 1}}}}}}, '$db': 'app'}}", command));
+    CHECK(reply.view()["code"].to_int64() == code);
+  }
+  CHECK(cluster.sent_to(1, "find").empty());
+}
+
 TEST_CASE("Queryable Encryption of a sharded collection is refused") {
   FakeCluster cluster(17);
   cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
