@@ -63,32 +63,26 @@ bool takes_write_concern(DocView body) {
   return last == "$out" || last == "$merge";
 }
 
-// `set`: by an administrator. Where the choice comes from is said, so that a shard's messages can tell.
-void append_concern(BsonWriter& out, std::string_view field, DocView set) {
-  out.begin_document(field);
-  for (auto at = set.begin(); !at.done(); ++at) out.append_element(*at);
-  out.append("provenance", "customDefault").end();
+// Where the choice comes from is said, so that a shard's messages can tell: "customDefault", by an administrator.
+void append_concern(BsonWriter& out, std::string_view field, DocView concern, std::string_view provenance) {
+  out.begin_document(field).append_elements(concern).append("provenance", provenance).end();
 }
 
-// Shards apply no default concerns themselves. From 5.0 on the default write concern is the majority, unless an
-// administrator has set another one.
-void append_write_concern(BsonWriter& out, DocView body, const catalog::ConcernDefaults* set, std::int32_t wire) {
-  if (wire < wire_version_of_4_4 || body["writeConcern"].exists()) return;
-  if (body["autocommit"].exists() && !transaction_ends.contains(name_of(body))) return;
-  if (set != nullptr && !set->write.view().empty()) {
-    append_concern(out, "writeConcern", set->write.view());
-  } else if (wire >= wire_version_of_5_0) {
-    out.begin_document("writeConcern").append("w", "majority").append("wtimeout", 0);
-    out.append("provenance", "implicitDefault").end();
-  }
-}
-
-// The elements of the default write concern.
+// From 5.0 on the default write concern is the majority, unless an administrator has set another one.
 BsonDoc default_write_concern(const catalog::ConcernDefaults* set) {
   if (set != nullptr && !set->write.view().empty()) return set->write;
   BsonWriter out;
   out.append("w", "majority").append("wtimeout", 0);
   return std::move(out).finish();
+}
+
+// Shards apply no default concerns themselves.
+void append_write_concern(BsonWriter& out, DocView body, const catalog::ConcernDefaults* set, std::int32_t wire) {
+  if (wire < wire_version_of_4_4 || body["writeConcern"].exists()) return;
+  if (body["autocommit"].exists() && !transaction_ends.contains(name_of(body))) return;
+  const bool is_set = set != nullptr && !set->write.view().empty();
+  if (!is_set && wire < wire_version_of_5_0) return;
+  append_concern(out, "writeConcern", default_write_concern(set), is_set ? "customDefault" : "implicitDefault");
 }
 
 // A member that is not the primary looks at no version without a read concern, and shows documents that have moved.
@@ -98,7 +92,7 @@ void append_read_concern(BsonWriter& out, DocView body, const catalog::ConcernDe
   if (body["readConcern"].exists()) return;
   const bool in_transaction = body["autocommit"].exists() && !contact.first;
   if (has_default && reads.contains(name_of(body)) && !in_transaction) {
-    append_concern(out, "readConcern", set->read.view());
+    append_concern(out, "readConcern", set->read.view(), "customDefault");
   } else if (from_any_member) {
     out.begin_document("readConcern").append("level", "local").end();
   } else if (as_router && !in_transaction) {
