@@ -6,6 +6,7 @@
 #include <array>
 #include <limits>
 
+#include "cursor/path_text.h"
 #include "proxy/catalog/routing.h"
 #include "proxy/exec/core/forward.h"
 
@@ -146,10 +147,6 @@ bool append_statistics(BsonWriter& out, DocView command, DocView unpacking) {
   return true;
 }
 
-bool is_of_field(std::string_view path, std::string_view field) {
-  return path.starts_with(field) && (path.size() == field.size() || path[field.size()] == '.');
-}
-
 // An index's key of a time series as that of the buckets' index.
 void append_hint(BsonWriter& out, DocView key, DocView unpacking) {
   const ValueView time = unpacking["timeField"], meta = unpacking["metaField"];
@@ -161,7 +158,7 @@ void append_hint(BsonWriter& out, DocView key, DocView unpacking) {
       for (const char* const end : {up ? "min" : "max", up ? "max" : "min"}) {
         out.append(fmt::format("control.{}.{}", end, name), ValueView(field));
       }
-    } else if (meta.is_string() && is_of_field(name, meta.as_string())) {
+    } else if (meta.is_string() && (name == meta.as_string() || is_below(name, meta.as_string()))) {
       out.append("meta" + name.substr(meta.as_string().size()), ValueView(field));
     } else {
       out.append(name, ValueView(field));

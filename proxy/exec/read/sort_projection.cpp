@@ -5,17 +5,11 @@
 #include <algorithm>
 #include <string_view>
 
+#include "cursor/path_text.h"
+
 namespace spillway::exec {
 
 namespace {
-
-bool is_prefix_path(std::string_view above, std::string_view path) noexcept {
-  return path.size() > above.size() && path.starts_with(above) && path[above.size()] == '.';
-}
-// The paths are equal or one lies inside the other.
-bool related(std::string_view a, std::string_view b) noexcept {
-  return a == b || is_prefix_path(a, b) || is_prefix_path(b, a);
-}
 
 enum class Kind { inclusion, exclusion };
 
@@ -61,11 +55,11 @@ Result<void> keep_included(std::string_view path, DocView projection, std::vecto
   for (auto at = projection.begin(); !at.done(); ++at) {
     if (at->name == "_id") continue;
     if (!is_flag(*at)) {
-      if (related(at->name, path)) return not_possible(path);
+      if (is_related(at->name, path)) return not_possible(path);
       continue;
     }
-    if (at->name == path || is_prefix_path(at->name, path)) return {};  // it is in the list
-    if (is_prefix_path(path, at->name)) return not_possible(path);
+    if (at->name == path || is_below(path, at->name)) return {};  // it is in the list
+    if (is_below(at->name, path)) return not_possible(path);
     if (at->name.substr(0, at->name.find('.')) == top) top_shared = true;
   }
   extra.emplace_back(path);
@@ -100,7 +94,7 @@ Result<SortProjection> plan_exclusion(DocView sort, DocView projection) {
   BsonWriter out;
   for (auto at = projection.begin(); !at.done(); ++at) {
     bool dropped = false;
-    for (auto key = sort.begin(); !key.done() && !dropped; ++key) dropped = related(at->name, key->name);
+    for (auto key = sort.begin(); !key.done() && !dropped; ++key) dropped = is_related(at->name, key->name);
     if (!dropped || (is_flag(*at) && at->truthy())) {
       out.append_element(*at);
       continue;

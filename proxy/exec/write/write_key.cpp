@@ -12,6 +12,7 @@
 
 #include "cursor/bson_hash.h"
 #include "cursor/bson_order.h"
+#include "cursor/path_text.h"
 #include "proxy/base/check.h"
 #include "proxy/base/clock.h"
 
@@ -21,12 +22,6 @@ namespace {
 
 using Field = catalog::ShardKeyPattern::Field;
 
-bool is_below(std::string_view path, std::string_view above) noexcept {
-  return path.size() > above.size() && path.starts_with(above) && path[above.size()] == '.';
-}
-bool is_related(std::string_view a, std::string_view b) noexcept {
-  return a == b || is_below(a, b) || is_below(b, a);
-}
 bool is_inside_id(std::string_view path) noexcept { return path == "_id" || is_below(path, "_id"); }
 
 ValueView or_null(ValueView value) noexcept {
