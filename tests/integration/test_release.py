@@ -141,8 +141,13 @@ def test_the_end_of_cursors_releases(proxy, wire):
     wait_for(wire, lambda memory: memory["release"]["byReason"]["expiry"] > before["expiry"],
              "the release after an expiry", 60)
     wire.command({"setParameter": 1, "cursorTimeoutMillis": 600_000, "$db": "admin"})
+    before = memory_of(wire)["release"]["byReason"]
     drain(wire, *open_sorted(wire))
-    wait_for(wire, lambda memory: memory["release"]["byReason"]["exhaustion"] > before["exhaustion"],
+    # Where the machine itself is short of memory, a release for that can come first and leave too
+    # little for one after the load.
+    after_load = ("exhaustion", "decay", "pressure")
+    wait_for(wire, lambda memory: any(memory["release"]["byReason"][reason] > before[reason] for reason in after_load)
+             and all(heap["keptBytes"] < 8 * MIB for heap in memory["heaps"].values()),
              "the release after the load")
     history = memory_of(wire)["release"]["history"]
     assert [record["number"] for record in history] == sorted(record["number"] for record in history)
