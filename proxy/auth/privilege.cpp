@@ -68,11 +68,16 @@ std::optional<Privilege> read_privilege(DocView document) {
   const DocView where = resource.as_document();
   const ValueView db = where["db"];
   const ValueView collection = where["collection"];
+  const ValueView buckets = where["system_buckets"];
   Privilege read;
   if (where["cluster"].truthy()) {
     read.on = Privilege::On::cluster;
   } else if (where["anyResource"].truthy()) {
     read.on = Privilege::On::anything;
+  } else if (buckets.is_string()) {
+    read.on = Privilege::On::buckets;
+    if (db.is_string()) read.db = db.as_string();
+    read.collection = buckets.as_string();
   } else if (db.is_string() && collection.is_string()) {
     read.db = db.as_string();
     read.collection = collection.as_string();
@@ -97,7 +102,8 @@ void append_privilege(BsonWriter& out, const Privilege& privilege) {
   } else if (privilege.on == Privilege::On::anything) {
     out.append("anyResource", true);
   } else {
-    out.append("db", privilege.db).append("collection", privilege.collection);
+    const bool buckets = privilege.on == Privilege::On::buckets;
+    out.append("db", privilege.db).append(buckets ? "system_buckets" : "collection", privilege.collection);
   }
   out.end().begin_array("actions");
   if (privilege.actions == ActionSet::all()) {

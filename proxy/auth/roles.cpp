@@ -76,6 +76,8 @@ bool is_apart(std::string_view db) noexcept {
   return db == "config" || db == "local" || db == "spillway";
 }
 
+constexpr std::string_view buckets_prefix = "system.buckets.";
+
 bool of_one_database(std::string_view role) noexcept {
   return role == "read" || role == "readWrite" || role == "dbAdmin";
 }
@@ -101,6 +103,7 @@ Privileges::Reach& Privileges::Reach::operator|=(const Reach& other) noexcept {
   system_js |= other.system_js;
   system_profile |= other.system_profile;
   other_system |= other.other_system;
+  buckets |= other.buckets;
   return *this;
 }
 
@@ -109,7 +112,8 @@ ActionSet Privileges::Reach::of(std::string_view collection) const noexcept {
   if (!collection.starts_with(system)) return plain;
   const std::string_view rest = collection.substr(system.size());
   if (rest == "js") return system_js;
-  return rest == "profile" ? system_profile : other_system;
+  if (rest == "profile") return system_profile;
+  return collection.starts_with(buckets_prefix) ? other_system | buckets : other_system;
 }
 
 Privileges::Privileges(const std::vector<RoleGrant>& roles) {
@@ -172,7 +176,10 @@ void Privileges::add(const Privilege& privilege) {
     anything_ |= actions;
     cluster_ |= actions;
   } else if (!privilege.collection.empty()) {
-    collections_.push_back({privilege.db, privilege.collection, actions});
+    const std::string_view prefix = privilege.on == Privilege::On::buckets ? buckets_prefix : "";
+    collections_.push_back({privilege.db, concat(prefix, privilege.collection), actions});
+  } else if (privilege.on == Privilege::On::buckets) {
+    (privilege.db.empty() ? buckets_ : reach_of(privilege.db).buckets) |= actions;
   } else if (privilege.db.empty()) {
     normal_ |= actions;
   } else {
@@ -194,6 +201,7 @@ ActionSet Privileges::on(std::string_view db, std::string_view collection) const
   ActionSet actions = anything_;
   if (!is_apart(db)) actions |= everywhere_.of(collection);
   if (db != "config" && db != "local" && !collection.starts_with("system.")) actions |= normal_;
+  if (collection.starts_with(buckets_prefix)) actions |= buckets_;
   for (const OnDatabase& known : databases_) {
     if (known.db == db) actions |= known.reach.of(collection);
   }
@@ -210,10 +218,12 @@ std::vector<Privilege> Privileges::list() const {
     add(Privilege::On::collections, db, "", reach.plain);
     add(Privilege::On::collections, db, "system.js", reach.system_js);
     add(Privilege::On::collections, db, "system.profile", reach.system_profile);
+    add(Privilege::On::buckets, db, "", reach.buckets);
   };
   add(Privilege::On::cluster, "", "", cluster_);
   add(Privilege::On::anything, "", "", anything_);
   add(Privilege::On::collections, "", "", normal_);
+  add(Privilege::On::buckets, "", "", buckets_);
   add_reach("", everywhere_);
   for (const OnDatabase& known : databases_) add_reach(known.db, known.reach);
   for (const OnCollection& known : collections_) {

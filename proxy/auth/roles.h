@@ -81,10 +81,11 @@ Result<void> check_role(const RoleGrant& grant);
 
 // What a server made of a user's roles, custom ones too: an item of usersInfo's inheritedPrivileges.
 struct Privilege {
-  enum class On : std::uint8_t { cluster, anything, collections };
+  enum class On : std::uint8_t { cluster, anything, collections, buckets };
   On on = On::collections;
-  std::string db = {};          // of collections; empty: any
-  std::string collection = {};  // empty: all but system.*, and the database as such
+  std::string db = {};          // of collections and buckets; empty: any
+  // Empty: all but system.*, and the database as such. Of buckets, the time series' name; empty: any.
+  std::string collection = {};
   ActionSet actions;
 
   bool operator==(const Privilege&) const = default;
@@ -119,6 +120,7 @@ class Privileges {
     ActionSet system_js;
     ActionSet system_profile;
     ActionSet other_system;
+    ActionSet buckets{};  // of time series, beside other_system
 
     Reach& operator|=(const Reach& other) noexcept;
     ActionSet of(std::string_view collection) const noexcept;
@@ -144,6 +146,7 @@ class Privileges {
   Reach everywhere_;  // except on config, local, and the proxy's own database
   std::vector<OnDatabase> databases_;
   ActionSet anything_;                     // included in cluster_
+  ActionSet buckets_;                      // on those of any time series
   ActionSet normal_;                       // on collections but system.*, except of config and local
   std::vector<OnCollection> collections_;  // by db and collection
 };

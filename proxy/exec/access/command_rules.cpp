@@ -120,44 +120,65 @@ namespace {
 
 // --- aggregations
 
-bool may_run(const Subject& subject, DocView pipeline, int depth);
-
-// A target written as "collection" or {db, coll}; all of them, where a field occurs twice.
-bool may_on_target(const Subject& subject, ValueView target, ActionSet actions) {
-  if (target.is_string()) return subject.may(actions, target.as_string());
-  if (!target.is_document()) return false;
-  std::string_view db = subject.db;
+// The collection that a pipeline reads: for a pipeline in $lookup or $unionWith, the stage's.
+struct Source {
+  std::string_view db;
   std::string_view collection;
-  for (const Element& field : target.as_document()) {
-    if (field.name != "db" && field.name != "coll") continue;
-    if (!field.is_string()) return false;
-    std::string_view& part = field.name == "db" ? db : collection;
-    if (field.name == "coll" && !collection.empty()) return false;
-    part = field.as_string();
-  }
-  return !collection.empty() && subject.privileges.allows(actions, db, collection);
+};
+
+bool may_run(const Subject& subject, const Source& source, DocView pipeline, int depth);
+
+bool may_on(const Subject& subject, const Source& source, ActionSet actions) {
+  return subject.privileges.allows(actions, source.db, source.collection);
 }
 
-// The stages that name other collections: each field that names one, and the pipelines on them.
+// A target written as "collection" or {db, coll}; none where a field occurs twice or is missing.
+std::optional<Source> target_of(const Subject& subject, ValueView target) {
+  if (target.is_string()) return Source{subject.db, target.as_string()};
+  if (!target.is_document()) return std::nullopt;
+  Source named{subject.db, {}};
+  for (const Element& field : target.as_document()) {
+    if (field.name != "db" && field.name != "coll") continue;
+    if (!field.is_string()) return std::nullopt;
+    if (field.name == "coll" && !named.collection.empty()) return std::nullopt;
+    (field.name == "db" ? named.db : named.collection) = field.as_string();
+  }
+  if (named.collection.empty()) return std::nullopt;
+  return named;
+}
+
+bool may_on_target(const Subject& subject, ValueView target, ActionSet actions) {
+  const std::optional<Source> named = target_of(subject, target);
+  return named && may_on(subject, *named, actions);
+}
+
+// The stages that name other collections: each field that names one, and the pipelines on the last of them. Without
+// one, a pipeline must begin with its documents.
 bool may_join(const Subject& subject, DocView specification, std::string_view from, int depth) {
+  Source joined{subject.db, {}};
   for (const Element& field : specification) {
     if (field.name == "db") return false;  // another database only inside {db, coll}
-    if (field.name == from && !may_on_target(subject, field, find)) return false;
+    if (field.name != from) continue;
+    const std::optional<Source> named = target_of(subject, field);
+    if (!named || !may_on(subject, *named, find)) return false;
+    joined = *named;
+  }
+  for (const Element& field : specification) {
     if (field.name != "pipeline") continue;
-    if (!field.is_array() || !may_run(subject, field.as_document(), depth + 1)) return false;
+    if (!field.is_array() || !may_run(subject, joined, field.as_document(), depth + 1)) return false;
   }
   return true;
 }
 
-bool may_facet(const Subject& subject, DocView facets, int depth) {
+bool may_facet(const Subject& subject, const Source& source, DocView facets, int depth) {
   for (const Element& facet : facets) {
-    if (!facet.is_array() || !may_run(subject, facet.as_document(), depth + 1)) return false;
+    if (!facet.is_array() || !may_run(subject, source, facet.as_document(), depth + 1)) return false;
   }
   return true;
 }
 
 // $merge is written as "collection", or with `into` and further fields.
-bool may_merge(const Subject& subject, const Element& stage, int depth) {
+bool may_merge(const Subject& subject, const Source& source, const Element& stage, int depth) {
   if (!stage.is_document()) return may_on_target(subject, stage, {insert, update});
   bool targeted = false;
   for (const Element& field : stage.as_document()) {
@@ -165,7 +186,7 @@ bool may_merge(const Subject& subject, const Element& stage, int depth) {
       targeted = true;
       if (!may_on_target(subject, field, {insert, update})) return false;
     } else if (field.name == "whenMatched" && field.is_array()) {
-      if (!may_run(subject, field.as_document(), depth + 1)) return false;
+      if (!may_run(subject, source, field.as_document(), depth + 1)) return false;
     }
   }
   return targeted;
@@ -181,7 +202,7 @@ constexpr FieldTable<31> harmless_stages(
 
 // The actions of a stage beside `find` on the collection, by its name. An unknown stage might read or write anything:
 // no user may use it.
-bool may_stage(const Subject& subject, const Element& stage, int depth) {
+bool may_stage(const Subject& subject, const Source& source, const Element& stage, int depth) {
   const std::string_view name = stage.name;
   if (name == "$lookup" || name == "$graphLookup") {
     return stage.is_document() && may_join(subject, stage.as_document(), "from", depth);
@@ -191,12 +212,12 @@ bool may_stage(const Subject& subject, const Element& stage, int depth) {
     return stage.is_document() && may_join(subject, stage.as_document(), "coll", depth);
   }
   if (name == "$facet")
-    return stage.is_document() && may_facet(subject, stage.as_document(), depth);
+    return stage.is_document() && may_facet(subject, source, stage.as_document(), depth);
   if (name == "$out") return may_on_target(subject, stage, {insert, remove});
-  if (name == "$merge") return may_merge(subject, stage, depth);
-  if (name == "$collStats") return subject.may_on_collection(coll_stats);
-  if (name == "$indexStats") return subject.may_on_collection(index_stats);
-  if (name == "$planCacheStats") return subject.may_on_collection(plan_cache_read);
+  if (name == "$merge") return may_merge(subject, source, stage, depth);
+  if (name == "$collStats") return may_on(subject, source, coll_stats);
+  if (name == "$indexStats") return may_on(subject, source, index_stats);
+  if (name == "$planCacheStats") return may_on(subject, source, plan_cache_read);
   if (name == "$listSessions") return subject.may_on_cluster(list_sessions);
   if (name == "$changeStream") {
     const bool of_collection = subject.body.first().is_string();
@@ -205,12 +226,12 @@ bool may_stage(const Subject& subject, const Element& stage, int depth) {
   return harmless_stages.contains(name);
 }
 
-bool may_run(const Subject& subject, DocView pipeline, int depth) {
+bool may_run(const Subject& subject, const Source& source, DocView pipeline, int depth) {
   if (depth > nesting_max) return false;
   for (const Element& stage : pipeline) {
     if (!stage.is_document()) continue;  // not a stage: refused when it is run
     for (const Element& named : stage.as_document()) {
-      if (!may_stage(subject, named, depth)) return false;
+      if (!may_stage(subject, source, named, depth)) return false;
     }
   }
   return true;
@@ -258,7 +279,8 @@ bool may_aggregate(const Subject& subject) {
     } else if (!subject.may_on_collection(first_stage_actions(pipeline))) {
       return false;
     }
-    if (!may_run(subject, pipeline, 0)) return false;
+    const Source source{subject.db, target.is_string() ? target.as_string() : std::string_view()};
+    if (!may_run(subject, source, pipeline, 0)) return false;
   }
   if (bypass(subject).empty()) return true;
   return subject.may(bypass_document_validation,
@@ -302,12 +324,15 @@ namespace {
 
 // A view shows its source: its creator must be allowed to read that.
 bool may_view(const Subject& subject) {
+  Source source{subject.db, {}};
   for (const Element& field : subject.body) {
-    if (field.name == "viewOn" && (!field.is_string() || !subject.may(find, field.as_string())))
-      return false;
-    if (field.name == "pipeline" &&
-        (!field.is_array() || !may_run(subject, field.as_document(), 0)))
-      return false;
+    if (field.name != "viewOn") continue;
+    if (!field.is_string() || !subject.may(find, field.as_string())) return false;
+    source.collection = field.as_string();
+  }
+  for (const Element& field : subject.body) {
+    if (field.name != "pipeline") continue;
+    if (!field.is_array() || !may_run(subject, source, field.as_document(), 0)) return false;
   }
   return true;
 }

@@ -50,7 +50,10 @@ TEST_CASE("a privilege is on one collection, a database, every database, the clu
        R"({"resource": {"db": "logs", "collection": ""}, "actions": ["find"]})",
        R"({"resource": {"db": "", "collection": "system.js"}, "actions": ["find"]})",
        R"({"resource": {"db": "config", "collection": "settings"}, "actions": ["update"]})",
-       R"({"resource": {"system_buckets": "x", "db": "app"}, "actions": ["remove"]})", R"({"resource": 1})", "{}"});
+       R"({"resource": {"system_buckets": "x", "db": "app"}, "actions": ["remove"]})",
+       R"({"resource": {"system_buckets": "y"}, "actions": ["dbHash"]})",
+       R"({"resource": {"system_buckets": "", "db": "logs"}, "actions": ["insert"]})",
+       R"({"resource": {"system_buckets": ""}, "actions": ["collStats"]})", R"({"resource": 1})", "{}"});
   using enum Action;
   CHECK(own.allows({find, insert, coll_stats, update}, "app", "x"));
   CHECK_FALSE(own.allows(remove, "app", "x"));
@@ -70,6 +73,14 @@ TEST_CASE("a privilege is on one collection, a database, every database, the clu
   CHECK(own.allows(find, "local", "system.js"));
   CHECK(own.allows(update, "config", "settings"));
   CHECK_FALSE(own.allows(update, "config", "chunks"));
+  CHECK(own.allows({remove, coll_stats}, "app", "system.buckets.x"));
+  CHECK_FALSE(own.allows(remove, "app", "system.buckets.y"));
+  CHECK_FALSE(own.allows(remove, "other", "system.buckets.x"));
+  CHECK(own.allows(db_hash, "other", "system.buckets.y"));
+  CHECK(own.allows({insert, coll_stats}, "logs", "system.buckets.any"));
+  CHECK_FALSE(own.allows(insert, "logs", "any"));
+  const std::vector<Privilege> listed = own.list();
+  CHECK(Privileges::of_resolved(listed).list() == listed);
 }
 
 TEST_CASE("a database is touched by a privilege on one of its collections", "[auth]") {

@@ -218,7 +218,8 @@ TEST_CASE("an aggregation needs what its stages read and write") {
         "{'$match': {}, '$unionWith': 'system.users'}",
         "{'$unionWith': {'coll': 'd', 'pipeline': [{'$lookup': {'from': 'system.profile', 'as': "
         "'x'}}]}}",
-        "{'$graphLookup': {'from': 'system.users', 'as': 'x'}}"}) {
+        "{'$graphLookup': {'from': 'system.users', 'as': 'x'}}",
+        "{'$lookup': {'from': 'd', 'as': 'x', 'pipeline': [{'$indexStats': {}}]}}"}) {
     INFO(stages);
     CHECK(!may(read, with(stages)));
   }
@@ -229,6 +230,16 @@ TEST_CASE("an aggregation needs what its stages read and write") {
   CHECK(!may(write, with("{'$out': 'd'}", ", 'bypassDocumentValidation': true")));
   CHECK(!may(write, with("{'$merge': {'into': {'db': 'other', 'coll': 'd'}}}")));
   CHECK(!may(write, with("{'$out': 'system.views'}")));
+  // Statistics are of the collection that the pipeline reads.
+  using auth::Action;
+  const auto statistics = auth::Privileges::of_resolved(
+      {{.db = "app", .collection = "c", .actions = {Action::find, Action::index_stats}},
+       {.db = "app", .collection = "d", .actions = {Action::find, Action::coll_stats}}});
+  CHECK(may(statistics, with("{'$unionWith': {'coll': 'd', 'pipeline': [{'$collStats': {}}]}}")));
+  CHECK(!may(statistics, with("{'$unionWith': {'coll': 'd', 'pipeline': [{'$indexStats': {}}]}}")));
+  CHECK(!may(statistics, with("{'$lookup': {'pipeline': [{'$indexStats': {}}], 'from': 'd', 'as': 'x'}}")));
+  CHECK(may(statistics, with("{'$facet': {'a': [{'$indexStats': {}}]}}")));
+  CHECK(!may(statistics, with("{'$facet': {'a': [{'$collStats': {}}]}}")));
   std::string deep = "{'$unionWith': 'd'}";
   for (int i = 0; i < 30; ++i) deep = "{'$unionWith': {'coll': 'd', 'pipeline': [" + deep + "]}}";
   CHECK(!may(write, with(deep)));
