@@ -25,6 +25,8 @@ constexpr ActionSet admin_actions{coll_stats,
                                   list_collections,
                                   list_indexes,
                                   plan_cache_read,
+                                  plan_cache_write,
+                                  plan_cache_index_filter,
                                   index_stats,
                                   create_collection,
                                   create_index,
@@ -52,9 +54,7 @@ constexpr Privileges::Reach reach_read{read_actions, read_actions, {}, {}};
 constexpr Privileges::Reach reach_write{write_actions, write_actions, {}, {}};
 // An administrator may read and drop the profile.
 constexpr Privileges::Reach reach_admin{
-    admin_actions, admin_actions,
-    read_actions | ActionSet{drop_collection, create_collection, convert_to_capped},
-    ActionSet{coll_stats, list_indexes}};
+    admin_actions, {}, read_actions | ActionSet{drop_collection, create_collection, convert_to_capped}, {}};
 constexpr ActionSet everything = write_actions | admin_actions;
 constexpr Privileges::Reach reach_all{everything, everything, everything, everything};
 constexpr Privileges::Reach reach_monitor{statistics, statistics, read_actions | statistics,

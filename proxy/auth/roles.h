@@ -28,8 +28,8 @@ enum class Action : std::uint8_t {
   enable_profiler, view_user,
   // of a cluster's commands
   add_shard, remove_shard, enable_sharding, split_chunk, split_vector, move_chunk, cleanup_orphaned, clear_jumbo_flag,
-  refine_collection_shard_key, reshard_collection, check_metadata_consistency, analyze_shard_key,
-  configure_query_analyzer, set_default_rw_concern, get_default_rw_concern, get_cluster_parameter,
+  refine_collection_shard_key, reshard_collection, move_collection, unshard_collection, check_metadata_consistency,
+  analyze_shard_key, configure_query_analyzer, set_default_rw_concern, get_default_rw_concern, get_cluster_parameter,
   set_cluster_parameter, set_feature_compatibility_version, set_user_write_block_mode,
   bypass_write_blocking_mode, fsync, unlock,
   append_oplog_note, drop_connections, invalidate_user_cache, plan_cache_write, plan_cache_index_filter,

@@ -108,6 +108,23 @@ Result<void> claim_session(Context& context, Client& client, std::string_view uu
   return {};
 }
 
+Result<void> check_cursor_rights(const Client& client, ClusterCursor& cursor) {
+  const auth::User* const user = client.login.user.get();
+  if (user == nullptr || cursor.owner_then == nullptr || cursor.owner_then.get() == user) return {};
+  const catalog::Namespace ns = catalog::split_namespace(cursor.ns);
+  bool may = ns.collection.starts_with("$cmd.") || user->privileges.allows(auth::Action::find, ns.db, ns.collection);
+  // That of a view's cursor reads what is below the view; one that was too long is not kept.
+  if (!cursor.originating_command.empty() && cursor.below_view == nullptr) {
+    const DocView command = DocView::trusted(cursor.originating_command.data());
+    const std::string_view name = command.first().name;
+    const CommandSpec* const spec = command_named(name);
+    may = spec != nullptr && meets(spec->need, {user->privileges, name, ns.db, command, nullptr});
+  }
+  if (!may) return Error(ErrorCode::unauthorized, "not authorized any more for the command that opened the cursor");
+  cursor.owner_then = client.login.user;
+  return {};
+}
+
 Result<void> check_authorized(Context& context, Client& client, const CommandSpec& spec,
                               const Request& request) {
   if (spec.need.of == CommandNeed::Of::no_login) return {};

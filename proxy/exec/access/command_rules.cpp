@@ -179,12 +179,13 @@ bool may_facet(const Subject& subject, const Source& source, DocView facets, int
 
 // $merge is written as "collection", or with `into` and further fields.
 bool may_merge(const Subject& subject, const Source& source, const Element& stage, int depth) {
-  if (!stage.is_document()) return may_on_target(subject, stage, {insert, update});
+  const ActionSet actions = bypass(subject) | ActionSet{insert, update};
+  if (!stage.is_document()) return may_on_target(subject, stage, actions);
   bool targeted = false;
   for (const Element& field : stage.as_document()) {
     if (field.name == "into") {
       targeted = true;
-      if (!may_on_target(subject, field, {insert, update})) return false;
+      if (!may_on_target(subject, field, actions)) return false;
     } else if (field.name == "whenMatched" && field.is_array()) {
       if (!may_run(subject, source, field.as_document(), depth + 1)) return false;
     }
@@ -192,13 +193,12 @@ bool may_merge(const Subject& subject, const Source& source, const Element& stag
   return targeted;
 }
 
-// Stages that read only their input. $currentOp and similar ones stand first, and were checked there.
-constexpr FieldTable<31> harmless_stages(
+// Stages that read only their input.
+constexpr FieldTable<28> harmless_stages(
     {"$match", "$project", "$addFields", "$set", "$unset", "$unwind", "$sort", "$limit", "$skip", "$group", "$count",
      "$sortByCount", "$replaceRoot", "$replaceWith", "$redact", "$sample", "$bucket", "$bucketAuto", "$geoNear",
      "$densify", "$fill", "$setWindowFields", "$documents", "$search", "$searchMeta", "$vectorSearch",
-     "$changeStreamSplitLargeEvent", "$currentOp", "$listSessions", "$listLocalSessions",
-     "$_internalUnpackBucket"});
+     "$changeStreamSplitLargeEvent", "$_internalUnpackBucket"});
 
 // The actions of a stage beside `find` on the collection, by its name. An unknown stage might read or write anything:
 // no user may use it.
@@ -213,12 +213,16 @@ bool may_stage(const Subject& subject, const Source& source, const Element& stag
   }
   if (name == "$facet")
     return stage.is_document() && may_facet(subject, source, stage.as_document(), depth);
-  if (name == "$out") return may_on_target(subject, stage, {insert, remove});
+  if (name == "$out") return may_on_target(subject, stage, bypass(subject) | ActionSet{insert, remove});
   if (name == "$merge") return may_merge(subject, source, stage, depth);
   if (name == "$collStats") return may_on(subject, source, coll_stats);
   if (name == "$indexStats") return may_on(subject, source, index_stats);
   if (name == "$planCacheStats") return may_on(subject, source, plan_cache_read);
   if (name == "$listSessions") return subject.may_on_cluster(list_sessions);
+  // A user's own are shown where they stand first, and were checked there: inside of others a shard knows no user.
+  const bool on_its_own = depth == 0 && source.collection.empty();
+  if (name == "$currentOp") return on_its_own || subject.may_on_cluster(inprog);
+  if (name == "$listLocalSessions") return on_its_own || subject.may_on_cluster(list_sessions);
   if (name == "$changeStream") {
     const bool of_collection = subject.body.first().is_string();
     return of_collection ? subject.may_on_collection({find, change_stream}) : subject.may({find, change_stream}, {});
@@ -244,6 +248,7 @@ ActionSet first_stage_actions(DocView pipeline) {
   const std::string_view name = first.as_document().first().name;
   if (name == "$collStats") return coll_stats;
   if (name == "$indexStats") return index_stats;
+  if (name == "$listSessions") return {};
   return name == "$planCacheStats" ? plan_cache_read : find;
 }
 
@@ -282,9 +287,7 @@ bool may_aggregate(const Subject& subject) {
     const Source source{subject.db, target.is_string() ? target.as_string() : std::string_view()};
     if (!may_run(subject, source, pipeline, 0)) return false;
   }
-  if (bypass(subject).empty()) return true;
-  return subject.may(bypass_document_validation,
-                     target.is_string() ? target.as_string() : std::string_view());
+  return true;
 }
 
 bool may_sum_file(const Subject& subject) {
@@ -322,8 +325,9 @@ bool may_map_reduce(const Subject& subject) {
 
 namespace {
 
-// A view shows its source: its creator must be allowed to read that.
+// A view shows its source: a user who may read the view must be allowed to read that, too.
 bool may_view(const Subject& subject) {
+  if (!subject.may_on_collection(find)) return true;
   Source source{subject.db, {}};
   for (const Element& field : subject.body) {
     if (field.name != "viewOn") continue;
@@ -343,8 +347,10 @@ bool may_create(const Subject& subject) {
   const ActionSet capped = says(subject.body, "capped") ? ActionSet(convert_to_capped) : ActionSet();
   return subject.may_on_collection(capped | create_collection) && may_view(subject);
 }
+// One of them alone would show more of the source, or of another one, through what the other keeps.
 bool may_coll_mod(const Subject& subject) {
-  return subject.may_on_collection(coll_mod) && may_view(subject);
+  const bool both_or_none = subject.body["viewOn"].exists() == subject.body["pipeline"].exists();
+  return subject.may_on_collection(coll_mod) && both_or_none && may_view(subject);
 }
 
 // --- others
@@ -383,6 +389,9 @@ bool may_rename(const Subject& subject) {
   const std::string_view source = from.as_string();
   const std::string_view target = to.as_string();
   const catalog::Namespace from_ns = catalog::split_namespace(source), to_ns = catalog::split_namespace(target);
+  // Time series are renamed by what restores them only.
+  const bool of_buckets = from_ns.collection.starts_with("system.buckets.");
+  if (of_buckets && !subject.may_on_cluster(set_user_write_block_mode)) return false;
   const ActionSet drop = says(subject.body, "dropTarget") ? ActionSet(drop_collection) : ActionSet();
   const bool simple = from_ns.db == to_ns.db && !from_ns.collection.starts_with("system.") &&
                       !to_ns.collection.starts_with("system.");

@@ -283,7 +283,7 @@ struct KillPatterns {
   SessionIds ids;
 };
 
-Result<KillPatterns> parse_patterns(const Context& context, const Request& request) {
+Result<KillPatterns> parse_patterns(const Context& context, const Client& client, const Request& request) {
   const Element list = request.body.first();
   if (!list.is_array()) return wrong_type(fmt::format("{0}.{0}", request.name), list, "array");
   KillPatterns patterns;
@@ -303,6 +303,11 @@ Result<KillPatterns> parse_patterns(const Context& context, const Request& reque
       patterns.of_users = true;
       continue;
     }
+    // The servers kill in the name of these.
+    const bool impersonates = pattern["users"].exists() || pattern["roles"].exists();
+    if (impersonates && context.shared.authorization && !may_on_cluster(context, client, auth::Action::impersonate)) {
+      return Error(ErrorCode::unauthorized, "Not authorized to impersonate in killAllSessionsByPattern");
+    }
     const ValueView lsid = pattern["lsid"];
     if (!lsid.exists()) {
       patterns.all_users = patterns.all_users || pattern.empty();
@@ -317,7 +322,7 @@ Result<KillPatterns> parse_patterns(const Context& context, const Request& reque
 }
 
 Task<Result<Response>> kill_all_sessions(Context& context, Client& client, const Request& request) {
-  auto patterns = parse_patterns(context, request);
+  auto patterns = parse_patterns(context, client, request);
   if (patterns.has_error()) co_return patterns.error();
   co_await end_everything_of(context, patterns->all_users ? nullptr : &patterns->ids, true);
   // The shards of a cluster know their users' sessions themselves.

