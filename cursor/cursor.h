@@ -169,6 +169,7 @@ struct ClusterCursor {
   bool broken = false;          // it must end: a batch was lost, or a stage failed
   CursorSession session;
   std::string owner;            // the user that created it; empty without authentication
+  std::shared_ptr<const void> owner_then;  // the user's rights when it was last used, as a layer above knows them
   std::shared_ptr<const CursorClient> client;  // the last client; null: the router itself
   CursorCharge charge;              // in the account of the client that opened it
   std::string originating_command;  // BSON, at most limits::originating_command_bytes_max

@@ -15,18 +15,20 @@ namespace {
 constexpr std::int32_t fail_point_set_failed = 266;
 constexpr Duration met_looked_at_every = std::chrono::milliseconds(10);
 
-Result<void> check_name(const Request& request) {
+Result<FailCommand*> named_point(Context& context, const Request& request) {
   const Element name = request.body.first();
   const std::string_view text = name.is_string() ? name.as_string() : "";
-  if (text == "failCommand") return {};
+  if (text == "failCommand") return &context.shared.fail_command;
+  if (text == "failGetMoreAfterCursorCheckout") return &context.shared.fail_get_more;
   return Error(fail_point_set_failed, fmt::format("{} not found", text));
 }
 
 }  // namespace
 
 Task<Result<Response>> configure_fail_point(Context& context, Client&, const Request& request) {
-  if (auto named = check_name(request); named.has_error()) co_return named.error();
-  const auto met = context.shared.fail_command.configure(request.body);
+  const auto point = named_point(context, request);
+  if (point.has_error()) co_return point.error();
+  const auto met = (*point)->configure(request.body);
   if (met.has_error()) co_return met.error();
   BsonWriter reply;
   reply.append("count", *met);
@@ -35,12 +37,13 @@ Task<Result<Response>> configure_fail_point(Context& context, Client&, const Req
 
 // {waitForFailPoint, timesEntered, maxTimeMS}
 Task<Result<Response>> wait_for_fail_point(Context& context, Client& client, const Request& request) {
-  if (auto named = check_name(request); named.has_error()) co_return named.error();
+  const auto point = named_point(context, request);
+  if (point.has_error()) co_return point.error();
   const auto times = request.body["timesEntered"].to_int64();
   if (!times) co_return Error(ErrorCode::bad_value, "waitForFailPoint takes a number timesEntered");
   if (!request.max_time_ms) co_return Error(ErrorCode::bad_value, "waitForFailPoint takes a number maxTimeMS");
   const TimePoint deadline = request.arrived + std::chrono::milliseconds(*request.max_time_ms);
-  while (context.shared.fail_command.met() < *times) {
+  while ((*point)->met() < *times) {
     auto pausing = pause_operation(context, client, Clock::now() + met_looked_at_every, deadline);
     if (auto paused = co_await pausing; paused.has_error()) co_return paused.error();
   }

@@ -20,6 +20,7 @@ Services::Services(Shared& shared)
       metrics(shared.metrics),
       life(shared.life),
       fail_command(shared.fail_command),
+      fail_get_more(shared.fail_get_more),
       slow_shapes(shared.slow_shapes),
       tracer(shared.tracer),
       connections(shared.connections),

@@ -152,11 +152,13 @@ Result<void> FailCommand::set_mode(ValueView mode) {
 Result<std::int64_t> FailCommand::configure(DocView command) {
   auto plan = read_plan(command["data"]);
   if (plan.has_error()) return plan.error();
+  if (!only_.empty()) plan->commands = {only_};
   const MutexLock lock(mutex_);
   if (auto set = set_mode(command["mode"]); set.has_error()) return set.error();
   plan_ = std::make_shared<const Plan>(*std::move(plan));
   on_.store(mode_ != Mode::off, std::memory_order_relaxed);
-  log::warning("fail point failCommand: mode {}, data {}", to_json(command["mode"]), to_json(command["data"]));
+  log::warning("fail point {}: mode {}, data {}", to_json(command.first()), to_json(command["mode"]),
+               to_json(command["data"]));
   return met_;
 }
 
@@ -200,6 +202,10 @@ FailCommand::PlanPtr FailCommand::meet_before(const Client& client, const FailSu
 
 FailCommand::PlanPtr FailCommand::meet_write_concern(const Client& client, const FailSubject& subject) {
   return meet(client, subject, [](const Plan& plan) { return !plan.write_concern_error.empty(); });
+}
+
+FailCommand::PlanPtr FailCommand::meet_always(const Client& client, const FailSubject& subject) {
+  return meet(client, subject, [](const Plan&) { return true; });
 }
 
 Task<std::optional<PlannedFailure>> fail_as_planned(Context& context, Client& client, FailSubject subject,

@@ -1,5 +1,5 @@
-// FailCommand: the fail point failCommand, by which tests make a router fail. configureFailPoint sets it where
-// setParameter.enableTestCommands is on. One for all workers; thread-safe.
+// FailCommand: the fail points failCommand and failGetMoreAfterCursorCheckout, by which tests make a router fail.
+// configureFailPoint sets them where setParameter.enableTestCommands is on. One of each for all workers; thread-safe.
 #pragma once
 
 #include <atomic>
@@ -48,6 +48,10 @@ class FailCommand {
   // What is kept of one peer's wishes.
   static constexpr std::size_t data_bytes_max = 16 * 1024;
 
+  FailCommand() = default;
+  // Of this command alone, whatever its data say.
+  explicit FailCommand(std::string_view command) : only_(command) {}
+
   // False costs commands one branch: no failure was configured.
   bool on() const noexcept { return on_.load(std::memory_order_relaxed); }
   // {configureFailPoint, mode, data}: how often commands had met it before. Errors: IllegalOperation(20) no mode,
@@ -58,6 +62,8 @@ class FailCommand {
   // Each call counts, if the plan concerns the command. Null: nothing is to happen.
   PlanPtr meet_before(const Client& client, const FailSubject& subject);
   PlanPtr meet_write_concern(const Client& client, const FailSubject& subject);
+  // With an error in any case.
+  PlanPtr meet_always(const Client& client, const FailSubject& subject);
 
  private:
   enum class Mode : std::uint8_t { off, always, times, skip, random };
@@ -66,6 +72,7 @@ class FailCommand {
   bool passes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Result<void> set_mode(ValueView mode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  const std::string only_;
   std::atomic<bool> on_{false};
   mutable Mutex mutex_;
   Mode mode_ ABSL_GUARDED_BY(mutex_) = Mode::off;

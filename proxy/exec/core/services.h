@@ -62,6 +62,7 @@ struct Services {
   Metrics& metrics;           // exec/core/metrics.h
   LifeCycle& life;            // exec/core/life_cycle.h
   FailCommand& fail_command;  // exec/core/fail_command.h; off unless test commands are enabled
+  FailCommand& fail_get_more;  // failGetMoreAfterCursorCheckout, likewise
   SlowShapes& slow_shapes;    // exec/core/slow_shapes.h
   const std::unique_ptr<Tracer>& tracer;  // exec/core/tracer.h; null: no command is traced
 

@@ -56,7 +56,7 @@ struct Shared {
   std::vector<Context*> workers;          // set before the first client connects
   std::atomic<std::int64_t> next_operation_id{1};
   LifeCycle life;
-  FailCommand fail_command;
+  FailCommand fail_command, fail_get_more{"getMore"};
   SlowShapes slow_shapes;
   std::unique_ptr<Tracer> tracer;  // fixed at start
   ConnectionCounts connections;

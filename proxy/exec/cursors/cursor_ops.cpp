@@ -45,6 +45,7 @@ CursorPtr make_cursor(Client& client, const Request& request, std::string_view c
     cursor->session.in_transaction = true;
   }
   cursor->owner = client.user;
+  cursor->owner_then = client.login.user;
   cursor->client = client.presence.facts();
   cursor->charge.assign(client.limits.account());
   cursor->created_ms = wall_clock_ms();

@@ -51,20 +51,6 @@ constexpr std::size_t stream_opening_bytes = 4096;
 constexpr FieldTable<8> permitted_stages({"$match", "$project", "$addFields", "$set", "$unset", "$replaceRoot",
                                           "$replaceWith", "$redact"});
 
-// Errors after which a driver opens the stream again. Drivers of servers before 4.4 know them by their codes.
-bool is_resumable(std::int32_t code) noexcept {
-  static constexpr std::int32_t codes[] = {6,   7,   43,  63,  89,   91,    133,   150,   189,
-                                           234, 262, 462, 9001, 10107, 11600, 11602, 13388, 13435, 13436};
-  return std::find(std::begin(codes), std::end(codes), code) != std::end(codes);
-}
-
-Error with_label(Error error) {
-  // It has left the cluster: a stream over the others goes on.
-  if (error.is(ErrorCode::shard_not_found)) error.code = static_cast<std::int32_t>(ErrorCode::host_unreachable);
-  if (is_resumable(error.code)) error.labels.emplace_back("ResumableChangeStreamError");
-  return error;
-}
-
 // --- the command
 
 // What a client asks for.
@@ -293,7 +279,21 @@ Result<std::unique_ptr<DocumentStage>> stages_here(Context& context, const Aggre
   return std::make_unique<PipelineStage>(*std::move(stages), std::move(parsed), context.shared.memory.cursors);
 }
 
+// Errors after which a driver opens the stream again. Drivers of servers before 4.4 know them by their codes.
+bool is_resumable(std::int32_t code) noexcept {
+  static constexpr std::int32_t codes[] = {6,   7,   43,  63,  89,   91,    133,   150,   189,
+                                           234, 262, 462, 9001, 10107, 11600, 11602, 13388, 13435, 13436};
+  return std::find(std::begin(codes), std::end(codes), code) != std::end(codes);
+}
+
 }  // namespace
+
+Error error_of_stream(Error error) {
+  // It has left the cluster: a stream over the others goes on.
+  if (error.is(ErrorCode::shard_not_found)) error.code = static_cast<std::int32_t>(ErrorCode::host_unreachable);
+  if (is_resumable(error.code)) error.labels.emplace_back("ResumableChangeStreamError");
+  return error;
+}
 
 Task<Result<Response>> open_change_stream(Context& context, Client& client, const Request& request,
                                           const AggregateArguments& aggregate) {
@@ -314,7 +314,7 @@ Task<Result<Response>> open_change_stream(Context& context, Client& client, cons
   // All shards that there are at the time at which the stream begins, which this tells, too.
   const RouteWait wait{.deadline = request.deadline, .interrupt = request.interrupt};
   const auto known = co_await know_shards(context, context.shared.clock.now() + 1, wait);
-  if (known.has_error()) co_return with_label(known.error());
+  if (known.has_error()) co_return error_of_stream(known.error());
   const auto routes = context.router->resolve({});
   Request now = request;
   if (routes) now.routes = &*routes;
@@ -348,7 +348,7 @@ Task<Result<Response>> open_change_stream(Context& context, Client& client, cons
   }
   auto opening = open_on(context, now, *cursor, shards, std::move(beginning));
   auto failed = co_await opening;
-  if (failed) co_return with_label(*std::move(failed));
+  if (failed) co_return error_of_stream(*std::move(failed));
   stream.settle(cursor->remotes);
   room->release();
   co_return cursor.answer(BatchBuilder(context.shared.memory.replies), "firstBatch", BatchOrigin::merged, Keep::always);
@@ -614,11 +614,11 @@ Task<Result<Response>> get_more_changes(Context& context, const Request& request
   Filling filling{context, request, *cursor, batch_size, BatchBuilder(context.shared.memory.replies)};
   const TimePoint deadline = request.arrived + std::chrono::milliseconds(await_ms.value_or(await_ms_default));
   auto filled = co_await fill_changes(filling, deadline);
-  if (filled.has_error()) co_return with_label(cursor.fail(filled.error()));
+  if (filled.has_error()) co_return error_of_stream(cursor.fail(filled.error()));
   if (filling.waits) cursor->changes->settle(cursor->remotes);
   if (!cursor->changes->pay(context.shared.memory.cursors)) {
     Error refusal = no_room(context, *cursor->changes);
-    co_return with_label(cursor.fail(std::move(refusal)));
+    co_return error_of_stream(cursor.fail(std::move(refusal)));
   }
   co_return cursor.answer(std::move(filling.batch), "nextBatch", BatchOrigin::merged);
 }

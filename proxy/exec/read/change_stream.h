@@ -21,4 +21,7 @@ Task<Result<Response>> open_change_stream(Context& context, Client& client, cons
 Task<Result<Response>> get_more_changes(Context& context, const Request& request, ActiveCursor cursor,
                                         std::int64_t batch_size, std::optional<std::int64_t> await_ms);
 
+// An error of a stream as its client gets it: with the label by which drivers open the stream again.
+Error error_of_stream(Error error);
+
 }  // namespace spillway::exec

@@ -15,6 +15,7 @@
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/command.h"
+#include "proxy/exec/core/fail_command.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/life_cycle.h"
 #include "proxy/exec/core/process_memory.h"
@@ -137,6 +138,15 @@ Task<Result<Response>> get_more_in_time(Context& context, const Request& request
   co_return co_await getting;
 }
 
+std::optional<Error> planned_failure(Context& context, const Client& client, const Request& request,
+                                     const ClusterCursor& cursor) {
+  const auto plan = context.shared.fail_get_more.meet_always(client, {request.name, request.db, request.body});
+  if (!plan) return std::nullopt;
+  Error error(plan->code.value_or(static_cast<std::int32_t>(ErrorCode::internal_error)),
+              "Hit the 'failGetMoreAfterCursorCheckout' failpoint");
+  return cursor.changes || cursor.change_stream ? error_of_stream(std::move(error)) : error;
+}
+
 }  // namespace
 
 Task<Result<Response>> get_more_command(Context& context, Client& client, const Request& request) {
@@ -147,6 +157,12 @@ Task<Result<Response>> get_more_command(Context& context, Client& client, const 
   if (taken.has_error()) co_return taken.error();
   ActiveCursor cursor = *std::move(taken);
   const AtWork at_work(client, arguments->id);
+  if (auto checked = check_cursor_rights(client, *cursor); checked.has_error()) {
+    co_return cursor.fail(std::move(checked.error()));
+  }
+  if (context.shared.fail_get_more.on()) [[unlikely]] {
+    if (auto failure = planned_failure(context, client, request, *cursor)) co_return cursor.fail(*std::move(failure));
+  }
   if (cursor->change_stream && context.shared.life.replaced) {
     co_return cursor.fail(Error(ErrorCode::cursor_not_found,
                                 "another process serves the clients of this one: open the change stream again"));
@@ -164,9 +180,12 @@ Task<Result<Response>> get_more_command(Context& context, Client& client, const 
     auto getting = get_more_in_time(context, request, std::move(cursor), arguments->batch_size);
     co_return co_await getting;
   }
+  const bool of_stream = cursor->change_stream;
   auto getting =
       get_more_on_shards(context, request, std::move(cursor), arguments->batch_size, arguments->await_ms);
-  co_return co_await getting;
+  auto got = co_await getting;
+  if (of_stream && got.has_error()) co_return error_of_stream(std::move(got.error()));
+  co_return got;
 }
 
 namespace {

@@ -1,6 +1,9 @@
-// The fail point failCommand: what drivers' tests make of a router.
+// The fail points: what drivers' tests make of a router.
+#include <fmt/format.h>
+
 #include "proxy/config/parameters.h"
 #include "proxy/exec/core/fail_command.h"
+#include "proxy/exec/read/change_stream.h"
 #include "tests/unit/exec/write_router.h"
 
 namespace spillway::exec {
@@ -94,6 +97,26 @@ TEST_CASE("commands fail by name, and only they count") {
   CHECK_FALSE(router.shared().fail_command.on());
   const BsonDoc again = router.ask("{'configureFailPoint': 'failCommand', 'mode': 'off'}");
   CHECK(again.view()["count"].to_int64() == 2);
+}
+
+TEST_CASE("a getMore that has its cursor fails, and the cursor is gone") {
+  FailingRouter router;
+  router.shards.answer = [](const Sent& sent) -> std::optional<std::string> {
+    if (sent.name() != "find") return "{'ok': 1.0}";
+    return "{'cursor': {'firstBatch': [{'_id': 1}], 'id': {'$numberLong': '5'}, 'ns': 'db.c'}, 'ok': 1.0}";
+  };
+  const BsonDoc opened = router.ask("{'find': 'c', 'batchSize': 1}");
+  INFO(test::text_of(opened));
+  const auto id = opened.view().find_path("cursor.id").to_int64();
+  REQUIRE(id);
+  router.ask(
+      "{'configureFailPoint': 'failGetMoreAfterCursorCheckout', 'mode': {'times': 1}, 'data': {'errorCode': 91}}");
+  const std::string more = fmt::format("{{'getMore': {{'$numberLong': '{}'}}, 'collection': 'c'}}", *id);
+  CHECK(router.code(more) == 91);
+  CHECK(router.code(more) == 43);
+  const Error of_stream = error_of_stream(Error(91, "gone"));
+  CHECK(of_stream.labels == std::vector<std::string>{"ResumableChangeStreamError"});
+  CHECK(error_of_stream(Error(2, "wrong")).labels.empty());
 }
 
 TEST_CASE("the modes of a fail point") {
