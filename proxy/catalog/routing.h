@@ -76,6 +76,11 @@ struct CollectionRouting {
   const ShardSet& all_shards() const noexcept { return chunks.owners(); }
 };
 
+// Null: it is not. A cluster of 8.0 keeps a table of some that are not, too.
+inline bool is_sharded(const CollectionRouting* routing) noexcept {
+  return routing != nullptr && !(routing->cluster && routing->cluster->unsplittable);
+}
+
 // What a cluster's config servers say of one namespace.
 struct CachedCollection {
   std::string ns;

@@ -128,7 +128,11 @@ ServerDescription unknown_server(Error why, TimePoint now, bool refused) {
 
 BuildInfo describe_build(DocView reply) {
   BuildInfo build;
-  if (!reply["ok"].truthy()) return build;
+  if (!reply["ok"].truthy()) {
+    // MongoDB from 8.1 on says it to users only.
+    build.offers_sort_key = reply["code"].to_int64() == static_cast<std::int64_t>(ErrorCode::unauthorized);
+    return build;
+  }
   for (const Element& field : reply) {
     if (field.name.starts_with("ferretdb")) build.ferretdb = true;
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "cursor/field_table.h"
 #include "proxy/base/check.h"
 #include "proxy/base/log.h"
 #include "proxy/config/parameters.h"
@@ -63,14 +64,33 @@ const Table& table() {
 }
 
 // $$NOW, $$CLUSTER_TIME, and from 7.0 on $$USER_ROLES, which views may go by: shards take them from routers, not from
-// clients. Aggregations are looked at where their other options are. Codes: a mongos'.
-Result<void> check_constants(const Request& request) {
-  if (!request.names_constants) return {};
-  for (const auto& [name, code] : {std::pair("find", 51202), {"update", 51195}, {"delete", 51195},
-                                   {"findAndModify", 51196}, {"findandmodify", 51196}}) {
-    if (request.name == name) return Error(code, "Cannot specify runtime constants option to a mongos");
+// clients. Codes: a mongos'.
+Result<void> check_constants(DocView command) {
+  constexpr FieldTable<5> constants({"NOW", "CLUSTER_TIME", "USER_ROLES", "JS_SCOPE", "IS_MR"});
+  const std::string_view name = command.first().name;
+  for (const Element& field : command) {
+    if (field.name == "let" && field.is_document()) {
+      for (const Element& variable : field.as_document()) {
+        if (!constants.contains(variable.name)) continue;
+        return Error(4738901, fmt::format("Attempt to set internal constant: {}", variable.name));
+      }
+    }
+    if (field.name != "runtimeConstants") continue;
+    const bool writes = name == "update" || name == "delete";
+    const int code = name == "aggregate" ? 51143 : writes ? 51195 : name == "find" ? 51202 : 51196;
+    return Error(code, "Cannot specify runtime constants option to a mongos");
   }
   return {};
+}
+
+// Those of an explain stand in the command that it explains.
+Result<void> check_constants(const Request& request) {
+  if (request.sets_variables) {
+    if (auto checked = check_constants(request.body); checked.has_error()) return checked;
+  }
+  if (request.name != "explain") return {};
+  const Element inner = request.body.first();
+  return inner.is_document() ? check_constants(inner.as_document()) : Result<void>();
 }
 
 Result<void> check_rules(const Context& context, const CommandSpec& spec, const Request& request) {

@@ -122,6 +122,10 @@ void append_versions(BsonWriter& out, const ShardCommand& command, std::int32_t 
   catalog::append_database_version(out, *by.database()->version);
 }
 
+std::int32_t config_servers_wire(const Context& context) {
+  return context.gateway.capabilities(cluster::config_shard).max_wire_version;
+}
+
 bool reads_constants(const shard::Command& command, DocView body) {
   if (!with_constants.contains(name_of(body))) return false;
   const auto names = [&command](std::string_view text) {
@@ -144,11 +148,15 @@ void append_constants(BsonWriter& out, std::uint64_t cluster_time, shard::ShardT
   out.append_timestamp("clusterTime", constants.cluster_time).end();
 }
 
-// The parts of a transaction on shards begin with these.
-void append_start(BsonWriter& out, const TransactionConcern& concern) {
+// The parts of a transaction on shards begin with these. Returns whether a readConcern is among them. A shard of 8.0 or
+// later takes a time out of it for the shards that it brings in itself. `told`: the time that the command tells it; a
+// later one it refuses.
+bool append_start(BsonWriter& out, const TransactionConcern& concern, std::int32_t wire, std::uint64_t told) {
   out.append("startTransaction", true);
   using Level = TransactionConcern::Level;
-  if (concern.level == Level::none && concern.after_cluster_time == 0) return;
+  std::uint64_t after = concern.after_cluster_time;
+  if (wire >= wire_version_of_8_0) after = std::max(after, std::min(concern.began_at, told));
+  if (concern.level == Level::none && after == 0) return false;
   out.begin_document("readConcern");
   if (concern.level != Level::none) {
     out.append("level", concern.level == Level::local      ? "local"
@@ -157,10 +165,11 @@ void append_start(BsonWriter& out, const TransactionConcern& concern) {
   }
   if (concern.at_cluster_time != 0) {
     out.append_timestamp("atClusterTime", concern.at_cluster_time);
-  } else if (concern.after_cluster_time != 0) {
-    out.append_timestamp("afterClusterTime", concern.after_cluster_time);
+  } else if (after != 0) {
+    out.append_timestamp("afterClusterTime", after);
   }
   out.end();
+  return true;
 }
 
 // Has it given the command a readConcern?
@@ -172,10 +181,14 @@ bool append_transaction(BsonWriter& out, const Context& context, catalog::ShardI
       shared.transactions->contact(transaction->lsid, transaction->txn_number, shard, shared.clock.now());
   if (!contact) return false;
   with_shard = contact->with_shard;
-  if (with_shard.first) append_start(out, contact->concern);
+  bool has_concern = false;
+  if (with_shard.first) {
+    const auto told = shared.clock.for_server(shared.shards_trust_us);
+    has_concern = append_start(out, contact->concern, context.gateway.capabilities(shard).max_wire_version,
+                               told ? told->time : 0);
+  }
   if (with_shard.coordinator) out.append("coordinator", true);
-  return with_shard.first &&
-         (contact->concern.level != TransactionConcern::Level::none || contact->concern.after_cluster_time != 0);
+  return has_concern;
 }
 
 }  // namespace
@@ -188,27 +201,45 @@ std::optional<OfTransaction> transaction_of(DocView body) {
   return OfTransaction{{reinterpret_cast<const char*>(lsid.bytes.data()), lsid.bytes.size()}, *txn_number};
 }
 
+namespace {
+
+// The shards that a shard of 8.0 or later has brought into the transaction.
+std::vector<TransactionTable::Added> added_by(const Context& context, DocView reply) {
+  std::vector<TransactionTable::Added> added;
+  const ValueView more = reply["additionalParticipants"];
+  if (!more.is_array()) return added;
+  const auto& states = context.gateway.states();
+  for (const Element& each : more.as_document()) {
+    const DocView participant = each.is_document() ? each.as_document() : DocView();
+    const ValueView name = participant["shardId"], read_only = participant["readOnly"];
+    if (!name.is_string()) continue;
+    // The config servers may be a shard, too, of the same name.
+    const auto named = std::find_if(states.begin() + cluster::config_shard + 1, states.end(), [&](const auto& state) {
+      return !state.retired && state.name == name.as_string();
+    });
+    if (named == states.end()) continue;
+    // A shard that says nothing of it has only read for a getMore.
+    added.push_back({static_cast<catalog::ShardIndex>(named - states.begin()),
+                     !read_only.exists() || read_only.truthy()});
+  }
+  return added;
+}
+
+}  // namespace
+
 void note_participant(Context& context, const OfTransaction& transaction, catalog::ShardIndex shard, DocView reply) {
   TransactionTable& table = *context.shared.transactions;
   // Only batches of reads stream.
   if (reply.empty()) return table.note_answer(transaction.lsid, transaction.txn_number, shard, true);
   const ValueView read_only = reply["readOnly"];
   if (read_only.type != BsonType::boolean) return;
-  std::vector<TransactionTable::Added> added;
-  if (const ValueView more = reply["additionalParticipants"]; more.is_array()) {
-    const auto& states = context.gateway.states();
-    for (const Element& each : more.as_document()) {
-      const ValueView name = each.is_document() ? each.as_document()["shardId"] : ValueView();
-      if (!name.is_string()) continue;
-      const auto named = std::find_if(states.begin(), states.end(), [&](const auto& state) {
-        return !state.retired && state.name == name.as_string();
-      });
-      if (named == states.end()) continue;
-      added.push_back({static_cast<catalog::ShardIndex>(named - states.begin()),
-                       each.as_document()["readOnly"].truthy()});
-    }
-  }
-  table.note_answer(transaction.lsid, transaction.txn_number, shard, read_only.as_bool(), added);
+  table.note_answer(transaction.lsid, transaction.txn_number, shard, read_only.as_bool(), added_by(context, reply));
+}
+
+void note_failed_participant(Context& context, const OfTransaction& transaction, DocView reply) {
+  const std::vector<TransactionTable::Added> added = added_by(context, reply);
+  if (added.empty()) return;
+  context.shared.transactions->note_refusal(transaction.lsid, transaction.txn_number, added);
 }
 
 bool needs_router(const Context& context, const ShardCommand& command, DocView body) {
@@ -231,7 +262,7 @@ bool needs_router(const Context& context, const ShardCommand& command, DocView b
 
 void complete_write_concern(const Context& context, Request& request) {
   if (request.in_transaction && !transaction_ends.contains(request.name)) return;  // none is allowed
-  if (!request.lacks_w || context.gateway.capabilities(cluster::config_shard).max_wire_version < wire_version_of_5_0) {
+  if (!request.lacks_w || config_servers_wire(context) < wire_version_of_5_0) {
     return;
   }
   const DocView own = request.body["writeConcern"].as_document();
@@ -289,7 +320,8 @@ BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, co
   const bool makes_own = wire == wire_version_of_4_4 && transaction;
   const bool makes_collections =
       is_write(name_of(body)) || (wire < wire_version_of_4_4 && name_of(body) == "createIndexes");
-  if (wire <= wire_version_of_4_4 && !makes_own && makes_collections) {
+  const bool config_makes = config_servers_wire(context) < wire_version_of_5_0;  // later ones do not
+  if (wire <= wire_version_of_4_4 && config_makes && !makes_own && makes_collections) {
     out.append("allowImplicitCollectionCreation", false);
   }
   if (wire >= wire_version_of_4_4 && takes_write_concern(body)) {

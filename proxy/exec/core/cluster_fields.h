@@ -8,7 +8,7 @@
 namespace spillway::exec {
 
 inline constexpr std::int32_t wire_version_of_4_4 = 9, wire_version_of_5_0 = 13, wire_version_of_6_0 = 17,
-                              wire_version_of_7_0 = 21;
+                              wire_version_of_7_0 = 21, wire_version_of_8_0 = 25;
 
 // shardVersion and databaseVersion of what the command relies on, in the shard's form; readConcern where a member that
 // is not the primary may answer: without one it looks at no version, and shows documents that have moved away.
@@ -47,6 +47,8 @@ std::optional<OfTransaction> transaction_of(DocView body);
 // A shard has executed a command of it. `reply`: its fields, with ok: 1; empty before the end of a reply that streams.
 void note_participant(Context& context, const OfTransaction& transaction, catalog::ShardIndex shard, DocView reply);
 
+// `reply` has ok: 0: the shards that the refusing one has brought in take part all the same.
+void note_failed_participant(Context& context, const OfTransaction& transaction, DocView reply);
 // `reply` has ok: 0. If the shard refused the command for its table, that is read again before it is used again.
 void note_refusal(Context& context, const RoutedBy& by, DocView reply);
 

@@ -29,7 +29,13 @@ void Participants::add(catalog::ShardIndex shard, bool read_only) {
   note_answer(shard, read_only);
 }
 
+void Participants::add_with_error(catalog::ShardIndex shard) {
+  contact(shard);
+  added_with_error_ = statement_;
+}
+
 bool Participants::may_restart() const noexcept {
+  if (added_with_error_ != 0 && added_with_error_ == statement_) return false;
   return std::none_of(all_.begin(), all_.end(), [this](const Participant& each) {
     return each.used_at == statement_ && each.created_at != statement_;
   });

@@ -38,10 +38,13 @@ class Participants {
   Contact contact(catalog::ShardIndex shard);
   // The shard has executed one. `read_only`: it has written nothing so far.
   void note_answer(catalog::ShardIndex shard, bool read_only);
-  // The shard says of another one that it has brought in.
+  // A shard says of another one that it has brought in.
   void add(catalog::ShardIndex shard, bool read_only);
+  // The same, with an error: the shard still takes part with what the present statement has seen.
+  void add_with_error(catalog::ShardIndex shard);
 
-  // May the present statement be sent again? Not if a shard took part before: it has seen other statements.
+  // May the present statement be sent again? Not if a shard took part before: it has seen other statements. Nor if a
+  // shard has brought in others: it would go on with their time of reading.
   bool may_restart() const noexcept;
   // Forgets the shards that the present statement has brought in: they must abort before it is sent again.
   catalog::ShardSet restart();
@@ -78,6 +81,7 @@ class Participants {
   absl::InlinedVector<Participant, 2> all_;  // in the order of their first contacts
   std::optional<catalog::ShardIndex> recovery_shard_;
   std::uint32_t statement_ = 0;
+  std::uint32_t added_with_error_ = 0;  // the statement; 0: none
   bool readers_committed_ = false;
 };
 

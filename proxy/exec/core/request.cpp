@@ -30,15 +30,15 @@ constexpr FieldTable<14> generic_arguments(
 // The fields that take_argument() reads, in the order of request_fields.
 enum class Argument : std::uint8_t {
   db, lsid, txn_number, autocommit, start_transaction, max_time_ms, read_preference, comment, read_concern,
-  old_max_time_ms, write_concern, encryption, constants, api_version, api_strict, api_deprecation_errors, help,
-  cluster_time, trace_context
+  old_max_time_ms, write_concern, encryption, constants, variables, api_version,
+  api_strict, api_deprecation_errors, help, cluster_time, trace_context
 };
 // From apiVersion on: those that a router strips. ($traceCtx: generic from MongoDB 8.3 on, and unknown to servers
 // before it.)
 constexpr auto first_stripped_field = static_cast<std::size_t>(Argument::api_version);
-constexpr FieldTable<32> request_fields(
+constexpr FieldTable<33> request_fields(
     {"$db", "lsid", "txnNumber", "autocommit", "startTransaction", "maxTimeMS", "$readPreference", "comment",
-     "readConcern", "$maxTimeMs", "writeConcern", "encryptionInformation", "runtimeConstants", "apiVersion",
+     "readConcern", "$maxTimeMs", "writeConcern", "encryptionInformation", "runtimeConstants", "let", "apiVersion",
      "apiStrict", "apiDeprecationErrors", "help", "$clusterTime", "$traceCtx", "$configTime", "$topologyTime",
      "$configServerState", "$client", "$audit", "$oplogQueryData", "$replData", "tracking_info", "maxTimeMSOpOnly",
      "allowImplicitCollectionCreation", "shardVersion", "databaseVersion", "mayBypassWriteBlocking"});
@@ -179,7 +179,8 @@ Result<void> take_argument(Request& request, Argument which, const Element& fiel
       }
       break;
     case Argument::constants:
-      request.names_constants = true;
+    case Argument::variables:
+      request.sets_variables = true;
       break;
     case Argument::encryption:
       request.encrypted = true;

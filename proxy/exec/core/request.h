@@ -68,7 +68,7 @@ struct Request {
   bool lacks_w = false;  // it has a writeConcern without w
   // What shards get instead of that in a cluster; see complete_write_concern().
   std::shared_ptr<const BsonDoc> owned_write_concern{};
-  bool names_constants = false;  // it has runtimeConstants, which routers give to shards
+  bool sets_variables = false;  // it has `let`, or runtimeConstants, which routers give to shards
   bool encrypted = false;       // it has encryptionInformation (Queryable Encryption)
   bool answers_router = false;  // its answer is needed whole, to be read here
 

@@ -238,6 +238,15 @@ void TransactionTable::note_answer(std::string_view lsid, std::int64_t txn_numbe
   for (const Added& each : added) transaction->participants.add(each.shard, each.read_only);
 }
 
+void TransactionTable::note_refusal(std::string_view lsid, std::int64_t txn_number, const std::vector<Added>& added) {
+  const Key key = key_of(lsid);
+  Stripe& stripe = stripe_of(key);
+  const MutexLock lock(stripe.mutex);
+  Transaction* const transaction = stripe.latest(key, txn_number);
+  if (transaction == nullptr || transaction->state != Transaction::State::active) return;
+  for (const Added& each : added) transaction->participants.add_with_error(each.shard);
+}
+
 std::optional<TransactionTable::Restart> TransactionTable::restart(std::string_view lsid, std::int64_t txn_number,
                                                                    bool of_view) {
   const Key key = key_of(lsid);

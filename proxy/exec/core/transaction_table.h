@@ -94,6 +94,8 @@ class TransactionTable {
   };
   void note_answer(std::string_view lsid, std::int64_t txn_number, catalog::ShardIndex shard, bool read_only,
                    const std::vector<Added>& added = {});
+  // The same with `ok: 0`.
+  void note_refusal(std::string_view lsid, std::int64_t txn_number, const std::vector<Added>& added);
   // The present statement is to be sent again. Null: it must not be. Else what must be aborted before, if anything.
   // `of_view`: a shard that it has not begun on has refused it without aborting.
   struct Restart {

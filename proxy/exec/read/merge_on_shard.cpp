@@ -19,15 +19,11 @@ constexpr std::int32_t wire_version_of_5_1 = 14;
 // A shard's reply that opens a cursor without documents.
 constexpr std::size_t opening_bytes = 4096;
 
-bool is_sharded(const catalog::CollectionRouting* routing) noexcept {
-  return routing != nullptr && !(routing->cluster && routing->cluster->unsplittable);
-}
-
-// From 5.1 on any shard joins collections, sharded ones too; before, the primary shard those that are not.
-bool any_shard_joins(const Context& context, const Request& request) {
-  const auto may_join = [&context](catalog::ShardIndex shard) {
+// Have all servers of the cluster this version?
+bool all_have(const Context& context, const Request& request, std::int32_t version) {
+  const auto may_join = [&context, version](catalog::ShardIndex shard) {
     const std::int32_t wire = context.gateway.capabilities(shard).max_wire_version;
-    return wire == 0 || wire >= wire_version_of_5_1;
+    return wire == 0 || wire >= version;
   };
   // A shard that has not answered yet may be as old as the config servers.
   const catalog::ShardSet all = request.routes->all_shards();
@@ -87,15 +83,13 @@ bool shards_may_merge(const Context& context) noexcept {
 
 Result<void> refuse_router_options(DocView aggregate) {
   for (const Element& option : aggregate) {
-    const bool flag = option.name == "needsMerge" || option.name == "fromMongos" || option.name == "mergeByPBRT";
+    const bool flag = option.name == "needsMerge" || option.name == "fromMongos" || option.name == "fromRouter" ||
+                      option.name == "mergeByPBRT";
     if (flag && option.truthy()) {
       return Error(51089, "Internal parameter(s) [needsMerge, fromMongos, mergeByPBRT] cannot be set to 'true' when "
                           "sent to mongos");
     }
     if (option.name == "exchange") return Error(51028, "Cannot specify exchange option to a mongos");
-    if (option.name == "runtimeConstants") {
-      return Error(51143, "Cannot specify runtime constants option to a mongos");
-    }
   }
   return {};
 }
@@ -104,11 +98,15 @@ Result<MergerNeeds> merger_needs(const Context& context, const Request& request,
                                  std::span<const InvolvedNamespace> involved) {
   MergerNeeds needs;
   if (involved.empty()) return needs;
-  const bool anywhere = any_shard_joins(context, request);
+  // From 5.1 on any shard joins sharded collections, but in transactions from 8.0 on only. Others it joins as what it
+  // has itself, in transactions and while the featureCompatibilityVersion is 5.0: that must be the primary shard.
+  const bool anywhere = all_have(context, request, wire_version_of_8_0);
+  const bool sharded_ones =
+      anywhere || (!request.in_transaction && all_have(context, request, wire_version_of_5_1));
   for (const InvolvedNamespace& each : involved) {
     const bool joins = each.stage == "$lookup" || each.stage == "$graphLookup";
     const bool sharded = is_sharded(request.routes->collection(NamespaceText(each.db, each.collection).view()));
-    if (sharded && (each.stage == "$out" || (joins && !anywhere))) {
+    if (sharded && (each.stage == "$out" || (joins && !sharded_ones))) {
       return Error(28769, fmt::format("{}.{} cannot be sharded", each.db, each.collection));
     }
     std::string_view db = request.db;
@@ -120,7 +118,7 @@ Result<MergerNeeds> merger_needs(const Context& context, const Request& request,
       }
       // The shard looks among its own indexes for one that makes these fields unique.
       if (named) db = each.db;
-    } else if (each.stage != "$out" && !(joins && !anywhere)) {
+    } else if (each.stage != "$out" && !(joins && !sharded && !anywhere)) {
       continue;
     }
     if (auto needed = need_primary(needs, request, db); needed.has_error()) return std::move(needed.error());

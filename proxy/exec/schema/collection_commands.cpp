@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "cursor/bson_order.h"
+#include "cursor/field_table.h"
 #include "proxy/cluster/config_client.h"
 #include "proxy/exec/access/authorization.h"
 #include "proxy/exec/access/command_rules.h"
@@ -142,8 +143,7 @@ bool has_form(const Context& context, const Request& request) {
 Answer by_form_or_to_owners(Context& context, const Request& request, Tolerate tolerate) {
   if (has_form(context, request)) {
     auto result = co_await run_by_form(context, request);
-    constexpr auto unknown = static_cast<std::int32_t>(ErrorCode::command_not_found);
-    if (result.has_error() || !result->failed || result->failure_code != unknown) co_return result;
+    if (!is_unknown_form(result)) co_return result;
   }
   co_return co_await to_owners(context, request, tolerate, true);
 }
@@ -233,14 +233,30 @@ Answer create_on_primary(Context& context, const Request& request) {
   co_return with_recovery_token(context, request, std::move(forwarded));
 }
 
+// The command to the shard has fields of its own beside these: they are not for clients.
+Result<void> check_create_fields(const Request& request) {
+  constexpr FieldTable<22> known({"capped", "autoIndexId", "idIndex", "size", "max", "storageEngine", "validator",
+                                  "validationLevel", "validationAction", "indexOptionDefaults", "viewOn", "pipeline",
+                                  "collation", "timeseries", "clusteredIndex", "expireAfterSeconds",
+                                  "changeStreamPreAndPostImages", "encryptedFields", "recordIdsReplicated", "temp",
+                                  "flags", "create"});
+  for (const Element& field : request.body) {
+    if (known.contains(field.name) || is_generic_argument(field.name) || is_stripped_from_request(field.name)) continue;
+    return Error(40415, fmt::format("BSON field 'create.{}' is an unknown field.", field.name));
+  }
+  return {};
+}
+
 Answer create(Context& context, Client&, const Request& request) {
   const auto targets = owners_of(request);
   if (targets.has_error()) co_return targets.error();
   if (has_form(context, request)) {
+    if (auto checked = check_create_fields(request); checked.has_error()) co_return checked.error();
     if (request.body["capped"].truthy() && !request.body["size"].is_number()) {
       co_return Error(ErrorCode::invalid_options, "specify size:<n> when capped is true");
     }
-    co_return co_await run_by_form(context, request);
+    auto result = co_await run_by_form(context, request);
+    if (!is_unknown_form(result)) co_return result;
   }
   // Collections of config and admin lie on the config servers.
   if (context.in_cluster()) co_return co_await create_on_primary(context, request);
@@ -379,7 +395,8 @@ Answer rename_collection(Context& context, Client&, const Request& request) {
     co_return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
   }
   if (context.in_cluster() && find_form(request.name, config_wire_version(context)) != nullptr) {
-    co_return co_await run_by_form(context, request);
+    auto result = co_await run_by_form(context, request);
+    if (!is_unknown_form(result)) co_return result;
   }
   if (context.in_cluster()) {
     if (request.routes->collection(source.as_string()) != nullptr) {
@@ -408,8 +425,12 @@ Answer rename_collection(Context& context, Client&, const Request& request) {
 Answer convert_to_capped(Context& context, Client&, const Request& request) {
   const auto targets = owners_of(request);
   if (targets.has_error()) co_return targets.error();
-  if (targets->shards.size() > 1 || (context.in_cluster() && targets->routing != nullptr)) {
+  if (targets->shards.size() > 1 || (context.in_cluster() && is_sharded(targets->routing))) {
     co_return Error(ErrorCode::illegal_operation, "You can't convertToCapped a sharded collection");
+  }
+  if (has_form(context, request)) {
+    auto result = co_await run_by_form(context, request);
+    if (!is_unknown_form(result)) co_return result;
   }
   co_return co_await forward_write(context, request, *targets);
 }
@@ -447,7 +468,7 @@ Answer statistics(Context& context, const Request& request, Result<Owners> targe
 }
 
 BsonDoc coll_stats_of(const std::vector<ShardAnswer>& answers, const Owners& targets) {
-  return merge_coll_stats(answers, targets.ns, targets.routing == nullptr ? 0 : targets.routing->chunks.size());
+  return merge_coll_stats(answers, targets.ns, is_sharded(targets.routing) ? targets.routing->chunks.size() : 0);
 }
 BsonDoc validate_of(const std::vector<ShardAnswer>& answers, const Owners& targets) {
   return merge_validate(answers, targets.ns);
@@ -511,12 +532,15 @@ Answer list_databases(Context& context, Client& client, const Request& request) 
   }
   const shard::CallOptions options = read_options(context, request);
   catalog::ShardSet asked = request.routes->all_shards();
-  if (context.in_cluster()) asked.insert(cluster::config_shard);
+  // They may be a shard, too, and are asked once.
+  std::string config = context.in_cluster() ? request.routes->shard(cluster::config_shard).name : "";
+  const bool holds_data = request.routes->shard_by_name(config).has_value();
+  if (context.in_cluster() && !holds_data) asked.insert(cluster::config_shard);
   const Fanned fanned = co_await fan_out(context, request, asked, RoutedBy::nothing(), options);
   if (auto failed = first_failure(fanned.answers, Tolerate::nothing)) co_return *failed;
   const auto seen = [&](std::string_view db) { return sees_database(context, client, request, db); };
-  const std::string config = context.in_cluster() ? request.routes->shard(cluster::config_shard).name : "";
-  co_return Response(merge_list_databases(fanned.answers, request.body["nameOnly"].truthy(), seen, config));
+  const ConfigServers servers{config, holds_data};
+  co_return Response(merge_list_databases(fanned.answers, request.body["nameOnly"].truthy(), seen, servers));
 }
 
 // Each owner's answer under its name, and the first one's fields as the whole's.

@@ -48,10 +48,10 @@ void append_raw(BsonWriter& out, const std::vector<ShardAnswer>& answers) {
 
 // In a cluster local never counts: each server has its own. admin counts on the config servers only, config on all
 // servers, and the others on the shards only.
-bool counts_in_cluster(std::string_view name, bool of_config_servers) {
+bool counts_in_cluster(std::string_view name, bool of_config_servers, bool of_shard) {
   if (name == "local") return false;
   if (name == "admin") return of_config_servers;
-  return name == "config" || !of_config_servers;
+  return name == "config" || of_shard;
 }
 
 double number(ValueView value) { return value.to_double().value_or(0); }
@@ -243,7 +243,8 @@ BsonDoc merge_validate(const std::vector<ShardAnswer>& answers, std::string_view
 }
 
 BsonDoc merge_list_databases(const std::vector<ShardAnswer>& answers, bool name_only,
-                             const std::function<bool(std::string_view)>& seen, std::string_view config_servers) {
+                             const std::function<bool(std::string_view)>& seen,
+                             const ConfigServers& config_servers) {
   struct Row {
     double size = 0;
     BsonWriter shards;
@@ -252,13 +253,15 @@ BsonDoc merge_list_databases(const std::vector<ShardAnswer>& answers, bool name_
   for (const ShardAnswer& answer : answers) {
     const ValueView list = answer.body["databases"];
     if (!list.is_array()) continue;
+    const bool of_config_servers = answer.shard == config_servers.name;
+    const bool of_shard = !of_config_servers || config_servers.hold_data;
     for (auto at = list.as_document().begin(); !at.done(); ++at) {
       if (!at->is_document()) continue;
       const ValueView name = at->as_document()["name"];
       if (!name.is_string()) continue;
-      const bool counts = config_servers.empty()
+      const bool counts = config_servers.name.empty()
                               ? !is_hidden_database(name.as_string())
-                              : counts_in_cluster(name.as_string(), answer.shard == config_servers);
+                              : counts_in_cluster(name.as_string(), of_config_servers, of_shard);
       if (!counts) continue;
       if (seen && !seen(name.as_string())) continue;
       Row& row = rows[std::string(name.as_string())];

@@ -43,10 +43,14 @@ BsonDoc merge_coll_stats(const std::vector<ShardAnswer>& answers, std::string_vi
 // `in_cluster`: collections and indexes are not the same ones on every shard.
 BsonDoc merge_db_stats(const std::vector<ShardAnswer>& answers, std::string_view db, bool in_cluster);
 BsonDoc merge_validate(const std::vector<ShardAnswer>& answers, std::string_view ns);
-// `seen`: which of them; empty: all. `config_servers`: the name of those among the shards; empty: there are none. They
-// alone count for admin, and for config beside the shards.
+// The config servers among those that have answered. They alone count for admin, and for config beside the shards.
+struct ConfigServers {
+  std::string_view name;    // empty: there are none
+  bool hold_data = false;   // they are a shard, too
+};
+// `seen`: which of them; empty: all.
 BsonDoc merge_list_databases(const std::vector<ShardAnswer>& answers, bool name_only,
                              const std::function<bool(std::string_view)>& seen = {},
-                             std::string_view config_servers = {});
+                             const ConfigServers& config_servers = {});
 
 }  // namespace spillway::exec

@@ -195,6 +195,11 @@ Task<Result<BsonDoc>> median_of(Context* context, const Request* request, const 
   co_return BsonDoc(first.as_document());
 }
 
+// Tables have none while the featureCompatibilityVersion is 4.4.
+bool has_timestamp(std::int32_t wire_version, const catalog::ChunkVersion& version) noexcept {
+  return wire_version >= v5_0 && version.timestamp != 0;
+}
+
 BsonDoc split_at(const Context& context, const Fresh& fresh, std::size_t chunk, DocView at) {
   const CollectionRouting& routing = *fresh.routing;
   const catalog::ChunkVersion& version = routing.cluster->version;
@@ -204,7 +209,7 @@ BsonDoc split_at(const Context& context, const Fresh& fresh, std::size_t chunk, 
   body.append("from", fresh.routes.shard(routing.chunks.owner(chunk)).name);
   body.append("keyPattern", routing.key.pattern());
   append_epoch(body, "epoch", version);
-  if (wire_version >= v5_0) {
+  if (has_timestamp(wire_version, version)) {
     body.append_timestamp("timestamp", version.timestamp);
   } else {
     catalog::append_shard_version(body, version, catalog::VersionForm::array);
@@ -272,6 +277,15 @@ void append_throttle(BsonWriter& out, const Request& request) {
   out.end();
 }
 
+// Config servers are upgraded first: they have both commands, and shards of before know one.
+bool moves_ranges(const Context& context, const Fresh& fresh, std::size_t chunk, std::string_view to) {
+  const auto has = [&context](catalog::ShardIndex shard) {
+    return context.gateway.capabilities(shard).max_wire_version >= v6_0;
+  };
+  const auto target = fresh.routes.shard_by_name(to);
+  return has(cluster::config_shard) && has(fresh.routing->chunks.owner(chunk)) && target && has(*target);
+}
+
 BsonDoc move_chunk_to(const Context& context, const Request& request, const Fresh& fresh, std::size_t chunk,
                       std::string_view to, std::int64_t bytes_max) {
   const CollectionRouting& routing = *fresh.routing;
@@ -280,7 +294,7 @@ BsonDoc move_chunk_to(const Context& context, const Request& request, const Fres
   const bool waits = request.body["_waitForDelete"].truthy() || request.body["waitForDelete"].truthy();
   const bool forces = request.body["forceJumbo"].truthy();
   BsonWriter body;
-  if (wire_version >= v6_0) {
+  if (moves_ranges(context, fresh, chunk, to)) {
     body.append("_configsvrMoveRange", fresh.ns).append("toShard", to);
     body.append("min", routing.chunks.min_bound(chunk)).append("max", routing.chunks.max_bound(chunk));
     body.append("waitForDelete", waits).append("forceJumbo", std::int32_t{forces ? 1 : 0});
@@ -294,7 +308,7 @@ BsonDoc move_chunk_to(const Context& context, const Request& request, const Fres
     body.append("shard", fresh.routes.shard(routing.chunks.owner(chunk)).name);
     body.append_timestamp("lastmod", version.lastmod());
     append_epoch(body, "lastmodEpoch", version);
-    if (wire_version >= v5_0) body.append_timestamp("lastmodTimestamp", version.timestamp);
+    if (has_timestamp(wire_version, version)) body.append_timestamp("lastmodTimestamp", version.timestamp);
     body.append("toShard", to).append("maxChunkSizeBytes", bytes_max);
     append_throttle(body, request);
     body.append("waitForDelete", waits);
@@ -368,7 +382,9 @@ Answer merge_chunks_command(Context& context, Client&, const Request& request) {
     body.append(name, fresh->ns).append("bounds", given_bounds);
     body.append("config", std::string_view(hosts)).append("shardName", fresh->routes.shard(owner).name);
     append_epoch(body, "epoch", routing.cluster->version);
-    if (wire_version >= v5_0) body.append_timestamp("timestamp", routing.cluster->version.timestamp);
+    if (has_timestamp(wire_version, routing.cluster->version)) {
+      body.append_timestamp("timestamp", routing.cluster->version.timestamp);
+    }
     append_passed_arguments(body, request, wire_version);
     body.append("$db", "admin");
     auto merging = command_to(context, request, owner, std::move(body).finish(), shard::RetryPolicy::not_idempotent);

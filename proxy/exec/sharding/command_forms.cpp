@@ -107,6 +107,12 @@ void abort_unshard_fields(BsonWriter& out, const Request&, const Routing*) {
 
 void to_field(BsonWriter& out, const Request& request, const Routing*) { copy_field(out, request, "to"); }
 
+// Shards of 5.x take no lock for it unless a router says that it sends it.
+void to_field_of_router(BsonWriter& out, const Request& request, const Routing*) {
+  copy_field(out, request, "to");
+  out.append("commandIsFromRouter", true);
+}
+
 // The router takes true or false, the config servers a number.
 void move_range_fields(BsonWriter& out, const Request& request, const Routing*) {
   for (const std::string_view name : {"toShard", "min", "max", "waitForDelete"}) copy_field(out, request, name);
@@ -156,6 +162,8 @@ constexpr CommandForm forms[] = {
      .about = About::database, .fields = no_fields},
     {.command = "movePrimary", .from = v6_0, .target = on_primary, .name = "_shardsvrMovePrimary",
      .value = Value::database, .about = About::database, .fields = to_field, .reply = Reply::only_ok},
+    {.command = "movePrimary", .from = v5_1, .target = on_primary, .name = "_shardsvrMovePrimary",
+     .value = Value::database, .about = About::database, .fields = to_field_of_router, .reply = Reply::only_ok},
     {.command = "movePrimary", .name = "_configsvrMovePrimary", .value = Value::database, .about = About::database,
      .fields = to_field},
     {.command = "dropDatabase", .from = v5_0, .target = on_primary, .name = "_shardsvrDropDatabase",
@@ -168,6 +176,8 @@ constexpr CommandForm forms[] = {
     {.command = "create", .to = v4_4 - 1, .name = "_configsvrCreateCollection", .value = Value::full_name,
      .about = About::own_collection, .fields = options_of_collection, .makes_database = true,
      .reply = Reply::only_ok},
+    {.command = "convertToCapped", .from = v8_0, .target = on_primary, .name = "_shardsvrConvertToCapped",
+     .about = About::own_collection, .on_own_database = true},
     {.command = "drop", .from = v5_0, .target = on_primary, .name = "_shardsvrDropCollection",
      .about = About::own_collection, .on_own_database = true},
     {.command = "drop", .name = "_configsvrDropCollection", .value = Value::full_name,

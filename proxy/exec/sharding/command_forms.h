@@ -14,7 +14,7 @@
 namespace spillway::exec {
 
 // maxWireVersion of the config servers.
-inline constexpr std::int32_t v4_2 = 8, v4_4 = 9, v5_0 = 13, v6_0 = 17, v7_0 = 21, v8_0 = 25;
+inline constexpr std::int32_t v4_2 = 8, v4_4 = 9, v5_0 = 13, v5_1 = 14, v6_0 = 17, v7_0 = 21, v8_0 = 25;
 std::int32_t config_wire_version(const Context& context);
 
 struct CommandForm {

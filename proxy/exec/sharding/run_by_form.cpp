@@ -68,6 +68,8 @@ Task<Result<Response>> run_one_form(Context* context, const Request* request, co
     const catalog::Database* const database = routes.emplace(*std::move(resolved)).database(parts.db);
     shard = database->primary;
     by = RoutedBy::database(database);
+    // Config servers are upgraded first. A shard of before may know the command, and take less for what it asks.
+    if (context->gateway.capabilities(shard).max_wire_version < form->from) co_return not_in_this_version(*request);
   }
   const BsonDoc body = make_command(*form, *request, name, wire_version, routing);
   shard::CallOptions options = write_options(*context, *request);
@@ -99,10 +101,13 @@ Task<void> note_changes(Context* context, const Request* request, const CommandF
 }
 
 bool answers(const Result<Response>& result, ErrorCode code) noexcept {
-  return !result.has_error() && result->failed && result->failure_code == static_cast<std::int32_t>(code);
+  if (result.has_error()) return result.error().is(code);
+  return result->failed && result->failure_code == static_cast<std::int32_t>(code);
 }
 
 }  // namespace
+
+bool is_unknown_form(const Result<Response>& result) noexcept { return answers(result, ErrorCode::command_not_found); }
 
 Task<Result<void>> make_collection(Context& context, const Request& request, std::string collection) {
   if (config_wire_version(context) < v8_0) co_return Result<void>();
@@ -188,8 +193,7 @@ Task<Result<Response>> run_by_form(Context& context, const Request& request) {
       if (auto made = co_await making; made.has_error()) co_return made.error();
       continue;
     }
-    const bool unknown_there = answers(result, ErrorCode::command_not_found);
-    const CommandForm* const older = unknown_there ? find_form(request.name, form->from - 1) : nullptr;
+    const CommandForm* const older = is_unknown_form(result) ? find_form(request.name, form->from - 1) : nullptr;
     if (older == nullptr) {
       // Whatever has come of it: an answer may have been lost.
       auto noting = note_changes(&context, &request, form, *std::move(name));

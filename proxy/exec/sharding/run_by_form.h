@@ -9,6 +9,8 @@ namespace spillway::exec {
 // By the table of forms. When it returns, no worker uses what it knew before of what the command is about.
 // CommandNotFound(59) if the cluster's version does not have it, or the server says so.
 Task<Result<Response>> run_by_form(Context& context, const Request& request);
+// Is that its answer? Then the servers may still take the command as clients send it.
+bool is_unknown_form(const Result<Response>& result) noexcept;
 
 // Shards of 8.0 and later have the router make a collection before a write puts the first document into it: they refuse
 // the write (227). Earlier ones make it themselves: then this does nothing.

@@ -28,6 +28,12 @@ Answer not_on_routers(Context&, Client&, const Request& request) {
                   fmt::format("{} is not possible through a router: send it to the shard itself", request.name));
 }
 
+Answer by_reload(Context&, Client&, const Request& request) {
+  co_return Error(ErrorCode::command_not_supported,
+                  fmt::format("{} is not possible here: a reload (SIGHUP, systemctl reload spillway) reads them anew",
+                              request.name));
+}
+
 Answer fsync_shards(Context& context, Client&, const Request& request) {
   if (request.body["lock"].truthy()) {
     co_return Error(ErrorCode::illegal_operation,
@@ -111,10 +117,10 @@ std::span<const CommandSpec> sharding_commands() {
       form("commitReshardCollection", "end resharding now", on_full_name(Action::reshard_collection)),
       form("abortReshardCollection", "give resharding up", on_full_name(Action::reshard_collection)),
       form("cleanupReshardCollection", "remove what failed resharding left", on_full_name(Action::reshard_collection)),
-      form("moveCollection", "move a collection that is not sharded", on_full_name(Action::reshard_collection)),
-      form("abortMoveCollection", "give moveCollection up", on_full_name(Action::reshard_collection)),
-      form("unshardCollection", "make a collection unsharded", on_full_name(Action::reshard_collection)),
-      form("abortUnshardCollection", "give unshardCollection up", on_full_name(Action::reshard_collection)),
+      form("moveCollection", "move a collection that is not sharded", on_full_name(Action::move_collection)),
+      form("abortMoveCollection", "give moveCollection up", on_full_name(Action::move_collection)),
+      form("unshardCollection", "make a collection unsharded", on_full_name(Action::unshard_collection)),
+      form("abortUnshardCollection", "give unshardCollection up", on_full_name(Action::unshard_collection)),
       form("setAllowMigrations", "let chunks of a collection move, or not", on_full_name(Action::move_chunk)),
       form("repairShardedCollectionChunksHistory", "repair the chunks' history", on_full_name(Action::split_chunk)),
       {"split", "split a chunk", split_command, on_full_name(Action::split_chunk), in_cluster | audited},
@@ -152,11 +158,15 @@ std::span<const CommandSpec> sharding_commands() {
       {"fsync", "write the shards' data to disk", fsync_shards, on_cluster(Action::fsync), in_cluster | audited},
       {"fsyncUnlock", "not possible here", only_through_mongos, on_cluster(Action::unlock), in_cluster},
       refused("cloneCollectionAsCapped", not_on_routers),
+      {"rotateCertificates", "not possible here", by_reload, any_user},
+      refused("appendOplogNote", only_through_mongos),
       refused("checkMetadataConsistency", only_through_mongos),
       refused("analyzeShardKey", only_through_mongos),
       refused("configureQueryAnalyzer", only_through_mongos),
       refused("setQuerySettings", only_through_mongos),
       refused("removeQuerySettings", only_through_mongos),
+      refused("setProfilingFilterGlobally", only_through_mongos),
+      refused("validateDBMetadata", only_through_mongos),
   };
   return specs;
 }

@@ -36,7 +36,9 @@ bool has_position(std::string_view path) noexcept {
 // requested.
 std::optional<BsonDoc> projection_of(const SortPattern& sort, std::vector<std::string> paths) {
   paths.emplace_back("_id");
-  for (const SortPattern::Part& part : sort.parts()) paths.push_back(part.path);
+  for (const SortPattern::Part& part : sort.parts()) {
+    if (!part.meta && !part.path.empty()) paths.push_back(part.path);
+  }
   if (std::any_of(paths.begin(), paths.end(), has_position)) return std::nullopt;
   std::sort(paths.begin(), paths.end());
   BsonWriter out;
@@ -60,7 +62,9 @@ BsonDoc choosing_find(const Context& context, const Request& request, std::strin
   out.append("singleBatch", true);
   if (statement.collation.exists()) out.append("collation", statement.collation);
   if (statement.hint.exists()) out.append("hint", statement.hint);
-  if (const ValueView let = request.body["let"]; let.exists()) out.append("let", let);
+  for (const std::string_view field : {"let", "encryptionInformation"}) {
+    if (const ValueView value = request.body[field]; value.exists()) out.append(field, value);
+  }
   // Within a transaction it sees the transaction's writes. Before the first statement is sent there are none.
   const bool within = request.in_transaction && !request.start_transaction;
   append_generic_arguments(out, request,
@@ -84,16 +88,20 @@ Task<ChoiceOutcome> choose_document(Context& context, const Request& request,
                                     const catalog::ShardSet& shards, RoutedBy by,
                                     std::vector<std::string> paths) {
   ChoiceOutcome result;
-  auto sort = SortPattern::parse(statement.sort);
+  const bool by_distance = statement.sort.empty() && catalog::orders_by_distance(statement.query);
+  auto sort = by_distance ? Result<SortPattern>(SortPattern::by_distance()) : SortPattern::parse(statement.sort);
   if (sort.has_error()) {
     result.error = sort.error();
     co_return result;
   }
   BsonDoc projection = projection_of(*sort, std::move(paths)).value_or(BsonDoc());
-  // Only the shards compare by a collation.
-  const bool shards_tell_keys = !sort->empty() && !statement.simple_collation && shards.size() > 1;
+  // Only the shards compare by a collation, and know scores and distances.
+  const bool theirs = by_distance || sort->has_meta() || (!sort->empty() && !statement.simple_collation);
+  const bool shards_tell_keys = theirs && shards.size() > 1;
   if (shards_tell_keys) {
-    auto plan = plan_sort_projection(statement.sort, projection, false, all_offer_sort_key(context, shards));
+    const bool offered = all_offer_sort_key(context, shards);
+    auto plan = by_distance ? plan_distance_projection(projection, offered)
+                            : plan_sort_projection(statement.sort, projection, false, offered);
     if (plan.has_error()) {
       result.error = plan.error();
       co_return result;

@@ -280,9 +280,37 @@ TEST_CASE("cluster: a server that does not know the form's name gets the older f
   cluster.says["_shardsvrMovePrimary"] = "{'ok': 0.0, 'errmsg': 'no such command', 'code': 59}";
   const BsonDoc reply = cluster.run("{'movePrimary': 'app', 'to': 's2', '$db': 'admin'}");
   const auto sent = cluster.sent();
-  REQUIRE(sent.size() == 2);
-  CHECK(sent[1].find("_configsvrMovePrimary") != std::string::npos);
+  REQUIRE(sent.size() == 3);
+  CHECK(sent[1].find("commandIsFromRouter") != std::string::npos);
+  CHECK(sent[2].find("_configsvrMovePrimary") != std::string::npos);
   CHECK(reply.view()["ok"].truthy());
+}
+
+TEST_CASE("cluster: a shard of the version before gets that version's form") {
+  const auto sent_by = [](std::string_view command) {
+    FakeCluster cluster(25);
+    for (auto& state : cluster.worker.gateway.states()) {
+      if (state.name != "config") state.max_wire_version = 21;
+    }
+    const BsonDoc reply = cluster.run(command);
+    std::string all = reply.view()["ok"].truthy() ? "ok" : std::to_string(*reply.view()["code"].to_int64());
+    for (const std::string& each : cluster.sent()) all += " " + each;
+    return all;
+  };
+  const std::string made = sent_by("{'create': 'u', '$db': 'app'}");
+  CHECK(made.starts_with("ok"));
+  CHECK(made.find("\"create\" : \"u\"") != std::string::npos);
+  CHECK(made.find("_shardsvrCreateCollection") == std::string::npos);
+  CHECK(sent_by("{'unshardCollection': 'app.c', '$db': 'admin'}") == "59");
+  CHECK(sent_by("{'convertToCapped': 'u', 'size': 4096, '$db': 'app'}").find("\"convertToCapped\" : \"u\"") !=
+        std::string::npos);
+}
+
+TEST_CASE("cluster: only the fields of create are passed on to a shard") {
+  FakeCluster cluster(25);
+  const BsonDoc reply = cluster.run("{'create': 'u', 'dataShard': 's2', '$db': 'app'}");
+  CHECK(reply.view()["code"].to_int64() == 40415);
+  CHECK(cluster.sent().empty());
 }
 
 TEST_CASE("cluster: a database that another router has dropped is made again for a new collection") {
@@ -556,7 +584,8 @@ TEST_CASE("cluster: managing users needs the actions on their databases") {
   CHECK_FALSE(may("{'updateUser': 'x', 'pwd': 'y', '$db': 'app'}"));
   CHECK(may("{'usersInfo': 'joe', '$db': 'app'}"));
   CHECK_FALSE(may("{'usersInfo': 'jim', '$db': 'app'}"));
-  CHECK_FALSE(may("{'usersInfo': {'user': 'joe', 'db': 'app'}, 'showCredentials': true, '$db': 'app'}"));
+  CHECK(may("{'usersInfo': {'user': 'joe', 'db': 'app'}, 'showCredentials': true, '$db': 'app'}"));
+  CHECK_FALSE(may("{'usersInfo': {'user': 'jim', 'db': 'app'}, 'showCredentials': true, '$db': 'app'}"));
   CHECK_FALSE(may("{'usersInfo': {'forAllDBs': true}, '$db': 'admin'}"));
   const auto merge = [](std::string_view users, std::string_view drop) {
     return "{'_mergeAuthzCollections': 1, 'tempUsersCollection': '" + std::string(users) + "', 'drop': " +

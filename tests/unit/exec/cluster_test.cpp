@@ -527,18 +527,29 @@ TEST_CASE("to 5.0 no sharded collection is joined, later ones are by any shard")
   newer.shard_collection("app.u", 10, "sh1", "sh2", 3);
   newer.run(lookup);
   newer.merger_command();
+  // In transactions from 8.0 on.
+  const std::string first = fmt::format(
+      "{}, 'lsid': {{'id': {{'$binary': {{'base64': 'AAAAAAAAAAAAAAAAAAAAAA==', 'subType': '04'}}}}}}, "
+      "'txnNumber': {{'$numberLong': '1'}}, 'autocommit': false, 'startTransaction': true}}",
+      std::string_view(lookup).substr(0, std::string_view(lookup).rfind('}')));
+  MergingCluster within(17);
+  within.shard_collection("app.u", 10, "sh1", "sh2", 3);
+  CHECK(within.run(first).view()["code"].to_int64() == 28769);
 }
 
-TEST_CASE("a $lookup on the documents of one shard is still the primary shard's to 5.0") {
+TEST_CASE("before 8.0 a $lookup of an unsharded collection is the primary shard's, on one shard's documents, too") {
   constexpr const char* of_one =
       "{'aggregate': 'c', 'pipeline': [{'$match': {'k': 12}}, {'$lookup': {'from': 'u', 'as': 'j', 'localField': 'a', "
       "'foreignField': 'b'}}], 'cursor': {}, '$db': 'app'}";
-  MergingCluster cluster;
-  cluster.run(of_one);
-  std::uint16_t merger = 0;
-  CHECK(MergingCluster::merge_cursors(cluster.merger_command(&merger))["remotes"].as_document().count() == 1);
-  CHECK(merger == 1);
-  MergingCluster newer(17);
+  for (const std::int32_t wire : {13, 17, 21}) {
+    CAPTURE(wire);
+    MergingCluster cluster(wire);
+    cluster.run(of_one);
+    std::uint16_t merger = 0;
+    CHECK(MergingCluster::merge_cursors(cluster.merger_command(&merger))["remotes"].as_document().count() == 1);
+    CHECK(merger == 1);
+  }
+  MergingCluster newer(25);
   newer.run(of_one);
   CHECK(newer.parts(2, false).at(0).view()["pipeline"].as_document().count() == 2);
   CHECK(newer.sent_to(1, "aggregate").empty());
@@ -1128,6 +1139,23 @@ TEST_CASE("a statement of a transaction gets no writeConcern for an empty one") 
   CHECK_FALSE(sent[0].view().find_path("writeConcern.w").exists());
 }
 
+TEST_CASE("to 8.0 a transaction begins with a time, which the shard needs for the shards that it asks itself") {
+  for (const std::int32_t wire : {21, 25}) {
+    CAPTURE(wire);
+    FakeCluster cluster(wire);
+    cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+    for (auto& state : cluster.worker().gateway.states()) state.replica_set = true;
+    REQUIRE(cluster.worker().shared.clock.hear({.time = std::uint64_t{100} << 32}, 100));
+    cluster.forget_sent();
+    cluster.run(fmt::format("{{'find': 'c', 'filter': {{'k': 1}}, 'lsid': {{'id': {}}}, 'txnNumber': {{'$numberLong': "
+                            "'1'}}, 'autocommit': false, 'startTransaction': true, '$db': 'app'}}",
+                            "{'$binary': {'base64': 'AAAAAAAAAAAAAAAAAAAAAA==', 'subType': '04'}}"));
+    const std::vector<BsonDoc> sent = cluster.sent_to(1, "find");
+    REQUIRE_FALSE(sent.empty());
+    CHECK(sent[0].view().find_path("readConcern.afterClusterTime").exists() == (wire >= 25));
+  }
+}
+
 TEST_CASE("statistics and hints of a sharded time series are those of its buckets") {
   FakeCluster cluster(17);
   cluster.shard_collection("app.system.buckets.ts", 10, "sh1", "sh2", 3);
@@ -1190,6 +1218,23 @@ TEST_CASE("no client says what $$NOW is") {
     CHECK(reply.view()["code"].to_int64() == code);
   }
   CHECK(cluster.sent_to(1, "find").empty());
+}
+
+TEST_CASE("no client gives a system variable a value") {
+  FakeCluster cluster(21);
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  cluster.forget_sent();
+  for (const char* const command :
+       {"'find': 'c'", "'find': 'u'", "'aggregate': 'c', 'pipeline': [], 'cursor': {}",
+        "'update': 'c', 'updates': [{'q': {'k': 1}, 'u': {'$set': {'x': 1}}}]",
+        "'findAndModify': 'c', 'query': {'k': 1}, 'remove': true"}) {
+    CAPTURE(command);
+    const std::string whole = fmt::format("{}, 'let': {{'a': 1, 'USER_ROLES': [{{'_id': 'admin.root'}}]}}", command);
+    CHECK(cluster.run(fmt::format("{{{}, '$db': 'app'}}", whole)).view()["code"].to_int64() == 4738901);
+    CHECK(cluster.run(fmt::format("{{'explain': {{{}}}, '$db': 'app'}}", whole)).view()["code"].to_int64() == 4738901);
+  }
+  CHECK(cluster.sent_to(1, "find").empty());
+  CHECK(cluster.run("{'find': 'c', 'let': {'now': 1}, '$db': 'app'}").view()["ok"].truthy());
 }
 
 TEST_CASE("Queryable Encryption of a sharded collection is refused") {

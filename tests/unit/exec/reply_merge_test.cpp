@@ -229,4 +229,23 @@ TEST_CASE("databases_of_all_shards_are_listed_once") {
                          " 'ok': 1.0}")));
 }
 
+TEST_CASE("config servers count for admin and config alone, unless they are a shard, too") {
+  const Answers answers({
+      {"{'databases': [{'name': 'admin', 'sizeOnDisk': 10}, {'name': 'config', 'sizeOnDisk': 20},"
+       " {'name': 'local', 'sizeOnDisk': 5}, {'name': 'app', 'sizeOnDisk': 100}], 'ok': 1.0}"},
+      {"{'databases': [{'name': 'admin', 'sizeOnDisk': 1}, {'name': 'config', 'sizeOnDisk': 2}], 'ok': 1.0}"},
+  });
+  const auto names = [&](bool hold_data) {
+    std::string all;
+    const BsonDoc merged = merge_list_databases(answers.list, false, {}, {"s0", hold_data});
+    for (const Element& each : merged.view()["databases"].as_document()) {
+      const DocView database = each.as_document();
+      all += std::string(database["name"].as_string()) + " " + std::to_string(*database["sizeOnDisk"].to_int64()) + ",";
+    }
+    return all;
+  };
+  CHECK(names(false) == "admin 10,config 22,");
+  CHECK(names(true) == "admin 10,app 100,config 22,");
+}
+
 }  // namespace spillway::exec

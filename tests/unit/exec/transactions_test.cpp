@@ -287,6 +287,17 @@ TEST_CASE("a statement may be sent again only if it has reached no earlier shard
   CHECK_FALSE(parts.may_restart());
 }
 
+TEST_CASE("a statement whose shard has brought in others is not sent again, and they are aborted", "[transactions]") {
+  Participants parts;
+  parts.begin_statement();
+  parts.contact(0);
+  parts.add_with_error(1);
+  CHECK_FALSE(parts.may_restart());
+  CHECK(parts.shards() == both_shards);
+  parts.begin_statement();
+  CHECK(parts.may_restart());
+}
+
 TEST_CASE("a transaction in a cluster takes shards as commands reach them", "[transactions]") {
   TransactionTable table;
   const TransactionConcern snapshot{.level = TransactionConcern::Level::snapshot};

@@ -94,4 +94,6 @@ TEST_CASE("buildInfo tells the kind of program") {
   const BuildInfo java = build(R"({"ok": 1, "version": "5.0.0", "bits": 64})");
   CHECK_FALSE(java.offers_sort_key);
   CHECK_FALSE(java.ferretdb);
+  CHECK(build(R"({"ok": 0, "code": 13, "errmsg": "Command buildInfo requires authentication"})").offers_sort_key);
+  CHECK_FALSE(build(R"({"ok": 0, "code": 59})").offers_sort_key);
 }
