@@ -101,4 +101,17 @@ TEST_CASE("every batch of a change stream has its token, and none is fetched ahe
   CHECK(world.shard(0).seen("getMore") == 6);
 }
 
+TEST_CASE("a change stream whose shard goes away is labelled, so that drivers open it again") {
+  SimWorld world(sharded_world(1, 1000));
+  Events events(world.shard(0), 10);
+  auto client = world.client();
+  const std::int64_t id = cursor_id(call(world, *client, watch));
+  world.shard(0).revise = [](std::string_view command, BsonDoc reply) {
+    return command == "getMore" ? json(R"({"ok": 0.0, "code": 11600, "errmsg": "interrupted at shutdown"})") : reply;
+  };
+  const BsonDoc failed = call(world, *client, get_more(id, 5));
+  CHECK(code_of(failed) == 6);
+  CHECK(to_json(failed.view()["errorLabels"]).find("ResumableChangeStreamError") != std::string::npos);
+}
+
 }  // namespace spillway::test
