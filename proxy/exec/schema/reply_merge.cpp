@@ -184,6 +184,7 @@ BsonDoc merge_coll_stats(const std::vector<ShardAnswer>& answers, std::string_vi
   if (counts) out.append("avgObjSize", weighted_average(answers, "count"));
   append_time_series(out, answers);
   out.append("maxSize", static_cast<std::int64_t>(most_of(answers, "maxSize")));
+  if (const Element scale = first.find("scaleFactor"); scale.exists()) out.append_element(scale);
   append_sum(out, "nindexes", most_of(answers, "nindexes"));
   append_sum(out, "nchunks", static_cast<double>(std::max<std::size_t>(1, chunks)));
   out.begin_document("shards");
