@@ -148,9 +148,12 @@ void Privileges::add(const RoleGrant& grant) {
     everywhere_.plain |= drop_database;
     reach_of("config") |= reach_all;
   }
-  if (role == "readAnyDatabase") everywhere_ |= reach_read;
-  if (role == "readWriteAnyDatabase") everywhere_ |= reach_write;
-  if (role == "dbAdminAnyDatabase") everywhere_ |= reach_admin;
+  for (const auto& [name, reach] : {std::pair("readAnyDatabase", &reach_read), {"readWriteAnyDatabase", &reach_write},
+                                    {"dbAdminAnyDatabase", &reach_admin}}) {
+    if (role != name) continue;
+    everywhere_ |= *reach;
+    buckets_ |= reach->plain;
+  }
   if (role.ends_with("AnyDatabase")) cluster_ |= list_databases;
   if (role == "root") {
     everywhere_ |= reach_all;

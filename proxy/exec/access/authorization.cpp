@@ -112,7 +112,12 @@ Result<void> check_cursor_rights(const Client& client, ClusterCursor& cursor) {
   const auth::User* const user = client.login.user.get();
   if (user == nullptr || cursor.owner_then == nullptr || cursor.owner_then.get() == user) return {};
   const catalog::Namespace ns = catalog::split_namespace(cursor.ns);
-  bool may = ns.collection.starts_with("$cmd.") || user->privileges.allows(auth::Action::find, ns.db, ns.collection);
+  const bool watches = cursor.change_stream || cursor.changes;
+  const auth::ActionSet needed = watches ? auth::Action::find | auth::ActionSet(auth::Action::change_stream)
+                                         : auth::ActionSet(auth::Action::find);
+  const bool of_command = ns.collection.starts_with("$cmd.");
+  bool may = (of_command && !watches) ||
+             user->privileges.allows(needed, ns.db, of_command ? std::string_view() : ns.collection);
   // That of a view's cursor reads what is below the view; one that was too long is not kept.
   if (!cursor.originating_command.empty() && cursor.below_view == nullptr) {
     const DocView command = DocView::trusted(cursor.originating_command.data());

@@ -10,10 +10,10 @@ namespace spillway::exec {
 Result<void> check_authorized(Context& context, Client& client, const CommandSpec& spec, const Request& request);
 
 // Always true without authorization. For handlers with a check of their own.
+bool may_on_cluster(const Context& context, const Client& client, auth::ActionSet actions) noexcept;
+
 // The user's rights may have changed since the cursor was last used: may the user still run what opened it?
 Result<void> check_cursor_rights(const Client& client, ClusterCursor& cursor);
-
-bool may_on_cluster(const Context& context, const Client& client, auth::ActionSet actions) noexcept;
 
 // Is the request's session this client's? Always true without authorization.
 bool owns_session(const Context& context, const Client& client, const Request& request);

@@ -132,7 +132,7 @@ bool may_on(const Subject& subject, const Source& source, ActionSet actions) {
   return subject.privileges.allows(actions, source.db, source.collection);
 }
 
-// A target written as "collection" or {db, coll}; none where a field occurs twice or is missing.
+// A target written as "collection" or {db, coll}; none where `coll` occurs twice or is missing.
 std::optional<Source> target_of(const Subject& subject, ValueView target) {
   if (target.is_string()) return Source{subject.db, target.as_string()};
   if (!target.is_document()) return std::nullopt;

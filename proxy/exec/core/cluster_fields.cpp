@@ -150,8 +150,9 @@ void append_constants(BsonWriter& out, std::uint64_t cluster_time, shard::ShardT
 
 // The parts of a transaction on shards begin with these. Returns whether a readConcern is among them. A shard of 8.0 or
 // later takes a time out of it for the shards that it brings in itself. `told`: the time that the command tells it; a
-// later one it refuses.
-bool append_start(BsonWriter& out, const TransactionConcern& concern, std::int32_t wire, std::uint64_t told) {
+// later one it refuses. `otherwise`: the readConcern that is the default; {}: none.
+bool append_start(BsonWriter& out, const TransactionConcern& concern, std::int32_t wire, std::uint64_t told,
+                  DocView otherwise) {
   out.append("startTransaction", true);
   using Level = TransactionConcern::Level;
   std::uint64_t after = concern.after_cluster_time;
@@ -162,6 +163,8 @@ bool append_start(BsonWriter& out, const TransactionConcern& concern, std::int32
     out.append("level", concern.level == Level::local      ? "local"
                         : concern.level == Level::majority ? "majority"
                                                            : "snapshot");
+  } else if (!otherwise.empty()) {
+    out.append_elements(otherwise).append("provenance", "customDefault");
   }
   if (concern.at_cluster_time != 0) {
     out.append_timestamp("atClusterTime", concern.at_cluster_time);
@@ -184,8 +187,10 @@ bool append_transaction(BsonWriter& out, const Context& context, catalog::ShardI
   bool has_concern = false;
   if (with_shard.first) {
     const auto told = shared.clock.for_server(shared.shards_trust_us);
+    const catalog::ConcernDefaults* const set = context.router->concern_defaults();
+    const bool has_default = set != nullptr && reads.contains(name_of(body));
     has_concern = append_start(out, contact->concern, context.gateway.capabilities(shard).max_wire_version,
-                               told ? told->time : 0);
+                               told ? told->time : 0, has_default ? set->read.view() : DocView());
   }
   if (with_shard.coordinator) out.append("coordinator", true);
   return has_concern;
@@ -236,10 +241,16 @@ void note_participant(Context& context, const OfTransaction& transaction, catalo
   table.note_answer(transaction.lsid, transaction.txn_number, shard, read_only.as_bool(), added_by(context, reply));
 }
 
-void note_failed_participant(Context& context, const OfTransaction& transaction, DocView reply) {
+void note_failed_participant(Context& context, const OfTransaction& transaction, catalog::ShardIndex shard,
+                             const Error& error, DocView reply) {
+  TransactionTable& table = *context.shared.transactions;
   const std::vector<TransactionTable::Added> added = added_by(context, reply);
-  if (added.empty()) return;
-  context.shared.transactions->note_refusal(transaction.lsid, transaction.txn_number, added);
+  // The only error that does not end the transaction on its shard. The answer does not say readOnly.
+  if (error.is(ErrorCode::would_change_owning_shard)) {
+    table.note_answer(transaction.lsid, transaction.txn_number, shard, true, added);
+  } else if (!added.empty()) {
+    table.note_refusal(transaction.lsid, transaction.txn_number, added);
+  }
 }
 
 bool needs_router(const Context& context, const ShardCommand& command, DocView body) {

@@ -48,7 +48,9 @@ std::optional<OfTransaction> transaction_of(DocView body);
 void note_participant(Context& context, const OfTransaction& transaction, catalog::ShardIndex shard, DocView reply);
 
 // `reply` has ok: 0: the shards that the refusing one has brought in take part all the same.
-void note_failed_participant(Context& context, const OfTransaction& transaction, DocView reply);
+void note_failed_participant(Context& context, const OfTransaction& transaction, catalog::ShardIndex shard,
+                             const Error& error, DocView reply);
+
 // `reply` has ok: 0. If the shard refused the command for its table, that is read again before it is used again.
 void note_refusal(Context& context, const RoutedBy& by, DocView reply);
 

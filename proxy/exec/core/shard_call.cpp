@@ -122,11 +122,7 @@ ShardOutcome ShardCall::await_resume() {
   } else if (!outcome.reply.says_ok) {
     outcome.error = wire::error_from_reply(body);
     if (context_.in_cluster()) note_refusal(context_, by_, body);
-    if (transaction_) note_failed_participant(context_, *transaction_, body);
-    // The only error that does not end the transaction on its shard. The answer does not say readOnly.
-    if (transaction_ && outcome.error->is(ErrorCode::would_change_owning_shard)) {
-      context_.shared.transactions->note_answer(transaction_->lsid, transaction_->txn_number, shard_, true);
-    }
+    if (transaction_) note_failed_participant(context_, *transaction_, shard_, *outcome.error, body);
   } else if (transaction_) {
     note_participant(context_, *transaction_, shard_, body);
   }

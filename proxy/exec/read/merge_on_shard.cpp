@@ -103,11 +103,16 @@ Result<MergerNeeds> merger_needs(const Context& context, const Request& request,
   const bool anywhere = all_have(context, request, wire_version_of_8_0);
   const bool sharded_ones =
       anywhere || (!request.in_transaction && all_have(context, request, wire_version_of_5_1));
+  bool on_primary = false;
   for (const InvolvedNamespace& each : involved) {
     const bool joins = each.stage == "$lookup" || each.stage == "$graphLookup";
     const bool sharded = is_sharded(request.routes->collection(NamespaceText(each.db, each.collection).view()));
     if (sharded && (each.stage == "$out" || (joins && !sharded_ones))) {
       return Error(28769, fmt::format("{}.{} cannot be sharded", each.db, each.collection));
+    }
+    if (joins) {
+      on_primary = on_primary || !(sharded || anywhere);
+      continue;
     }
     std::string_view db = request.db;
     if (each.stage == "$merge") {
@@ -118,10 +123,14 @@ Result<MergerNeeds> merger_needs(const Context& context, const Request& request,
       }
       // The shard looks among its own indexes for one that makes these fields unique.
       if (named) db = each.db;
-    } else if (each.stage != "$out" && !(joins && !sharded && !anywhere)) {
+    } else if (each.stage != "$out") {
       continue;
     }
     if (auto needed = need_primary(needs, request, db); needed.has_error()) return std::move(needed.error());
+  }
+  // Where the target of a $merge names its shard, that one joins as well, if any does.
+  if (on_primary && !(needs.shard && sharded_ones)) {
+    if (auto needed = need_primary(needs, request, request.db); needed.has_error()) return std::move(needed.error());
   }
   return needs;
 }

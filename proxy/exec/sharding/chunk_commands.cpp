@@ -277,14 +277,14 @@ void append_throttle(BsonWriter& out, const Request& request) {
   out.end();
 }
 
-// Config servers are upgraded first: they have both commands, and shards of before know one.
+// Config servers are upgraded first: those of 6.0 have both commands, and shards of before know one.
 bool moves_ranges(const Context& context, const Fresh& fresh, std::size_t chunk, std::string_view to) {
   const auto has = [&context](catalog::ShardIndex shard) {
     const std::int32_t known = context.gateway.capabilities(shard).max_wire_version;
     return known == 0 || known >= v6_0;
   };
   const auto target = fresh.routes.shard_by_name(to);
-  return has(cluster::config_shard) && has(fresh.routing->chunks.owner(chunk)) && target && has(*target);
+  return has(cluster::config_shard) && has(fresh.routing->chunks.owner(chunk)) && (!target || has(*target));
 }
 
 BsonDoc move_chunk_to(const Context& context, const Request& request, const Fresh& fresh, std::size_t chunk,

@@ -88,7 +88,9 @@ Task<ChoiceOutcome> choose_document(Context& context, const Request& request,
                                     const catalog::ShardSet& shards, RoutedBy by,
                                     std::vector<std::string> paths) {
   ChoiceOutcome result;
-  const bool by_distance = statement.sort.empty() && catalog::orders_by_distance(statement.query);
+  const bool several = shards.size() > 1;
+  const bool offered = all_offer_sort_key(context, shards);
+  const bool by_distance = several && offered && statement.sort.empty() && catalog::orders_by_distance(statement.query);
   auto sort = by_distance ? Result<SortPattern>(SortPattern::by_distance()) : SortPattern::parse(statement.sort);
   if (sort.has_error()) {
     result.error = sort.error();
@@ -96,10 +98,9 @@ Task<ChoiceOutcome> choose_document(Context& context, const Request& request,
   }
   BsonDoc projection = projection_of(*sort, std::move(paths)).value_or(BsonDoc());
   // Only the shards compare by a collation, and know scores and distances.
-  const bool theirs = by_distance || sort->has_meta() || (!sort->empty() && !statement.simple_collation);
-  const bool shards_tell_keys = theirs && shards.size() > 1;
+  const bool theirs = sort->has_meta() || (!sort->empty() && !statement.simple_collation);
+  const bool shards_tell_keys = theirs && several;
   if (shards_tell_keys) {
-    const bool offered = all_offer_sort_key(context, shards);
     auto plan = by_distance ? plan_distance_projection(projection, offered)
                             : plan_sort_projection(statement.sort, projection, false, offered);
     if (plan.has_error()) {
@@ -133,8 +134,12 @@ Task<ChoiceOutcome> choose_document(Context& context, const Request& request,
     }
     std::string key;
     const DocView document = first.as_document();
-    const auto keyed = shards_tell_keys ? sort->append_key_from_sort_key(key, document["$sortKey"])
-                                        : sort->append_key(key, document);
+    Result<void> keyed;
+    if (shards_tell_keys) {
+      keyed = sort->append_key_from_sort_key(key, document["$sortKey"]);
+    } else if (several) {
+      keyed = sort->append_key(key, document);
+    }
     if (keyed.has_error()) {
       result.error = keyed.error();
       co_return result;
