@@ -309,6 +309,24 @@ TEST_CASE("under a collation a document is chosen by what the shards say they co
   CHECK(sent[2].starts_with("s1{'findAndModify':'c','query':{'$and':[{'b':1},{'_id':2,'x':{'$eq':'a'}}]}"));
 }
 
+TEST_CASE("the nearest document of all shards is chosen, or the best by score", "[write]") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  router.shards.offer_sort_key();
+  const auto [query, far, near] = GENERATE(
+      std::array<std::string, 3>{"'query': {'l': {'$near': [0, 0]}}", "5000.0", "10.0"},
+      std::array<std::string, 3>{"'query': {'$text': {'$search': 'x'}}, 'sort': {'s': {'$meta': 'textScore'}}", "[1.0]",
+                                 "[1.5]"});
+  router.shards.answer = [far = far, near = near](const Sent& sent) -> std::optional<std::string> {
+    if (sent.name() != "find") return "{'lastErrorObject': {'n': 1}, 'value': null, 'ok': 1.0}";
+    return "{'cursor': {'firstBatch': [{'_id': " + std::to_string(sent.shard) + ", '$sortKey': " +
+           (sent.shard == 0 ? far : near) + "}], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
+  };
+  router.run("{'findAndModify': 'c', 'remove': true, " + query + "}");
+  const Lines sent = compact(router.sent());
+  REQUIRE(sent.size() == 3);
+  CHECK(sent[2].starts_with("s1{'findAndModify'"));
+}
+
 TEST_CASE("a document that has got another place in the sort since it was chosen is not written", "[write]") {
   Router router(split_at("{'a': 1}", {"{'a': 10}"}));
   const std::string first = GENERATE(as<std::string>(), "{'_id': 1, 'x': 3}", "{'_id': 1, 'x': null}");
