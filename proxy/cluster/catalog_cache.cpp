@@ -98,6 +98,11 @@ Task<Result<KnownCollection>> CatalogCache::collection(std::string ns, std::uint
 
 Task<Result<KnownDatabase>> CatalogCache::read_database(std::string name, bool again) {
   auto entry = co_await config_.database(name, again);
+  // The member that was asked may lack what another router has just made.
+  if (!again && !entry.has_error() && !*entry) {
+    auto asking = config_.database(name, true);
+    entry = co_await asking;
+  }
   if (entry.has_error()) co_return std::move(entry.error());
   if (!*entry) co_return no_database(name);
   auto primary = shards_.index_of((*entry)->primary);

@@ -332,10 +332,11 @@ struct ZstdUnpacking final : MessageUnpacker::Codec {
         return damaged();
       }
     }
-    // A block of 128 KiB comes out at once.
+    // A block of 128 KiB comes out at once: of what it asks for, since more may hold many blocks.
     ZSTD_outBuffer to{out.data(), out.size(), filled};
-    ZSTD_inBuffer from{in.data(), std::min(in.size(), in_step_bytes), 0};
+    ZSTD_inBuffer from{in.data(), std::min({in.size(), in_step_bytes, wanted_}), 0};
     const std::size_t left = ZSTD_decompressStream(context_.get(), &to, &from);
+    wanted_ = std::max<std::size_t>(left, 1);
     const bool stuck = from.pos == 0 && to.pos == filled;
     filled = to.pos;
     in = in.subspan(from.pos);
@@ -354,6 +355,7 @@ struct ZstdUnpacking final : MessageUnpacker::Codec {
   const CompressedHeader& header_;
   std::unique_ptr<ZSTD_DCtx, FreeZstdContext> context_;
   bool begun_ = false;
+  std::size_t wanted_ = 5;  // a frame's beginning
 };
 
 }  // namespace

@@ -126,11 +126,12 @@ Result<void> check_snapshot(Context& context, const Request& request) {
   if (const std::uint64_t at = concern.at_cluster_time; at != 0 && request.routes->learned_at() > at) {
     error = {snapshot_unavailable,
              "the routing table has changed since the time of the transaction's snapshot: try the transaction again"};
-  } else if (at == 0 && concern.began_at != 0 && request.routes->placed_at() > concern.began_at &&
+  } else if (at == 0 && concern.began_at != 0 &&
+             std::max(request.routes->placed_at(), request.routes->databases_placed_at()) > concern.began_at &&
              context.gateway.capabilities(cluster::config_shard).max_wire_version >= wire_version_of_5_0) {
     // A shard that took part before shows the data of that time: not what has moved to it since.
     constexpr std::int32_t migration_conflict = 272;
-    error = {migration_conflict, "chunks were moved since the transaction began: try the transaction again"};
+    error = {migration_conflict, "data were moved since the transaction began: try the transaction again"};
   } else {
     return {};
   }

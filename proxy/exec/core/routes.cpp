@@ -1,5 +1,7 @@
 #include "proxy/exec/core/routes.h"
 
+#include <algorithm>
+
 namespace spillway::exec {
 
 const catalog::Database* Routes::database(std::string_view db) const noexcept {
@@ -21,7 +23,16 @@ std::uint64_t Routes::placed_at() const noexcept {
   std::uint64_t latest = 0;
   for (const CollectionPtr& collection : collections_) {
     const catalog::CollectionRouting* const routing = collection->routing.get();
-    if (routing != nullptr && routing->cluster) latest = std::max(latest, routing->cluster->placed_at);
+    if (routing == nullptr || !routing->cluster) continue;
+    latest = std::max({latest, routing->cluster->placed_at, routing->cluster->version.timestamp});
+  }
+  return latest;
+}
+
+std::uint64_t Routes::databases_placed_at() const noexcept {
+  std::uint64_t latest = 0;
+  for (const DatabasePtr& database : databases_) {
+    if (database->version) latest = std::max(latest, database->version->timestamp.value_or(0));
   }
   return latest;
 }

@@ -66,8 +66,10 @@ class Routes {
   bool in_cluster() const noexcept { return in_cluster_; }
   // Of the latest part. Reads at earlier times need not find what they look for where it lies now.
   std::uint64_t learned_at() const noexcept { return learned_at_; }
-  // Since when the chunks of its collections are where they are: ClusterFacts::placed_at of the latest.
+  // Since when the chunks of its collections are where they are, and have the key that they have: of the latest.
   std::uint64_t placed_at() const noexcept;
+  // Since when its databases have their primary shards (movePrimary), likewise; 0 before 5.0.
+  std::uint64_t databases_placed_at() const noexcept;
   const catalog::RoutingSnapshot& table() const noexcept { return *table_; }
 
  private:

@@ -377,7 +377,12 @@ BsonDoc explain_of(DocView command, std::string_view verbosity, const Request& r
   BsonWriter body;
   body.append("explain", command);
   body.append("verbosity", verbosity);
-  append_generic_arguments(body, request);
+  // Shards look at those outside only; those of the explained command count, as at a mongos.
+  const auto inner = [command](std::string_view name) { return command[name].exists() ? name : std::string_view(); };
+  append_generic_arguments(body, request, {inner("maxTimeMS"), inner("readConcern"), inner("comment")});
+  for (const std::string_view name : {"maxTimeMS", "readConcern", "comment"}) {
+    if (const ValueView value = command[name]; value.exists()) body.append(name, value);
+  }
   return std::move(body).finish();
 }
 

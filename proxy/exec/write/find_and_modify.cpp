@@ -236,6 +236,12 @@ Task<Result<Response>> modify_chosen(Context& context, const Request& request,
   }
 }
 
+// So a shard answers while the collection gets another key (resharding), too, by which the document would move.
+bool would_move(const Request& request, const Result<Response>& answered) noexcept {
+  return request.txn_number && answered.has_value() && answered->failed &&
+         answered->failure_code == static_cast<std::int32_t>(ErrorCode::would_change_owning_shard);
+}
+
 Task<Result<Response>> run_sharded(Context& context, const Request& request,
                                    const catalog::CollectionRouting& routing) {
   auto parsed = parse(request.body, routing);
@@ -248,7 +254,9 @@ Task<Result<Response>> run_sharded(Context& context, const Request& request,
   if (targeted.has_error()) co_return targeted.error();
   WriteTarget& target = *targeted;
   if (target.route == Route::one && !target.upsert_after) {
-    co_return co_await forward_write(context, request, target.shards.front(), RoutedBy::sharded(routing));
+    auto answered = co_await forward_write(context, request, target.shards.front(), RoutedBy::sharded(routing));
+    if (!would_move(request, answered)) co_return answered;
+    target.route = Route::moves;
   }
   if (target.route == Route::moves) {
     auto checked = co_await check_transaction(context, request, target.shards);
@@ -285,7 +293,9 @@ Task<Result<Response>> find_and_modify_command(Context& context, Client&, const 
                                                        : routing->chunks.first_shard();
   auto forwarding =
       forward_write(context, request, shard, RoutedBy::collection(routing, request.routes->database(request.db)));
-  co_return co_await forwarding;
+  auto answered = co_await forwarding;
+  if (routing == nullptr || !would_move(request, answered)) co_return answered;
+  co_return co_await run_sharded(context, request, *routing);
 }
 
 }  // namespace spillway::exec

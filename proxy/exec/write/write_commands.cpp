@@ -360,6 +360,11 @@ Task<Result<Response>> finish_whole(WriteRun& run, const Client& client, ShardOu
       outcome = {};
       co_return co_await run_rounds(run, client);
     }
+    if (run.batch.size() == 1 && would_move(outcome)) {
+      constexpr std::uint32_t only = 0;
+      run.batch.take_all();
+      if (may_move_after(run, {&only, 1}, outcome)) co_return co_await run_rounds(run, client);
+    }
   }
   co_return with_recovery_token(run.context, *run.request, passed_on(std::move(outcome)));
 }
@@ -532,7 +537,7 @@ Task<Result<Response>> run_acknowledged(Context& context, Client& client, const 
   if (outcome.has_error()) co_return std::move(outcome.error());
   auto stale = co_await find_stale(context, by, *outcome);
   if (stale && request.in_transaction) co_return *std::move(stale);
-  if (stale) {
+  if (stale || (would_move(*outcome) && request.txn_number)) {
     auto running = run_batch(context, client, request, kind, routing, *std::move(outcome));
     co_return co_await running;
   }

@@ -196,6 +196,15 @@ Task<void> let_shard_read_database(WriteRun& run, catalog::ShardIndex shard) {
 
 }  // namespace
 
+bool may_move_after(WriteRun& run, std::span<const std::uint32_t> ops, const ShardOutcome& outcome) {
+  if (ops.size() != 1 || !run.command.numbered || run.routing == nullptr || !would_move(outcome)) return false;
+  PlannedWrite& planned = run.batch.plan_of(ops.front());
+  if (planned.route != Route::one) return false;
+  planned.route = Route::moves;
+  run.batch.give_back(ops.front());
+  return true;
+}
+
 Task<std::optional<Error>> take_answers(WriteRun& run, std::span<const ChildBatch> children,
                                         std::span<const ShardOutcome> outcomes) {
   TimeSlice slice(run.context.pump);
@@ -231,6 +240,7 @@ Task<std::optional<Error>> take_answers(WriteRun& run, std::span<const ChildBatc
       }
       continue;
     }
+    if (may_move_after(run, ops, outcomes[i])) continue;
     auto error = take_outcome(run, ops, outcomes[i], refused, nullptr, &lost);
     if (error && !fatal) fatal = std::move(error);
   }

@@ -68,6 +68,10 @@ Task<std::optional<Error>> find_stale(WriteRun& run, const ShardOutcome& outcome
 Task<std::optional<Error>> take_answers(WriteRun& run, std::span<const ChildBatch> children,
                                         std::span<const ShardOutcome> outcomes);
 
+// Has the shard refused its only operation since the document would be another shard's, although its key stays as it
+// is? So it does while the collection gets another key (resharding). Then the operation is due again, and moves.
+bool may_move_after(WriteRun& run, std::span<const std::uint32_t> ops, const ShardOutcome& outcome);
+
 // An operation of several steps: see Route. Errors as above.
 Task<std::optional<Error>> run_special(WriteRun& run, std::uint32_t op);
 

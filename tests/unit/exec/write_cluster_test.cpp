@@ -601,6 +601,26 @@ TEST_CASE("in a transaction a document whose key becomes another shard's is move
   }
 }
 
+TEST_CASE("while its collection gets another key, a document may have to move by that one", "[write][cluster]") {
+  const bool modifies = GENERATE(false, true);
+  const std::string numbered = std::string(test::session_fields) + ", 'txnNumber': {'$numberLong': '1'}}";
+  const std::string moves = would_move("{'_id': 7, 'a': 1}", "{'_id': 7, 'a': 1, 'x': 9}");
+  Cluster cluster({{two_shards()}}, {moves, moves, moves, wrote_one, wrote_one, "{'ok': 1.0}"});
+  const std::string reply = cluster.router.run(
+      (modifies ? "{'findAndModify': 'c', 'query': {'a': 1}, 'update': {'$set': {'x': 9}}, "
+                : "{'update': 'c', 'updates': [{'q': {'a': 1}, 'u': {'$set': {'x': 9}}}], ") + numbered);
+  CHECK(number(reply, "ok") == 1);
+  const Lines sent = steps(cluster);
+  CAPTURE(sent);
+  REQUIRE(sent.size() == 6);
+  CHECK(sent[0].ends_with("retryable"));
+  CHECK(sent[1].ends_with("retryable"));
+  CHECK(sent[2].ends_with("begins"));
+  CHECK(sent[3] == "s0 delete {'_id':{'$eq':7},'a':{'$eq':1}}");
+  CHECK(sent[4] == "s0 insert {'_id':7,'a':1,'x':9}");
+  CHECK(sent[5].starts_with("s0 commit"));
+}
+
 TEST_CASE("a retryable write that moves a document becomes a transaction of its own",
           "[write][cluster][transactions]") {
   const std::string numbered = std::string(test::session_fields) + ", 'txnNumber': {'$numberLong': '1'}";
