@@ -32,7 +32,8 @@ std::uint64_t Routes::placed_at() const noexcept {
 std::uint64_t Routes::databases_placed_at() const noexcept {
   std::uint64_t latest = 0;
   for (const DatabasePtr& database : databases_) {
-    if (database->version) latest = std::max(latest, database->version->timestamp.value_or(0));
+    const bool was_moved = database->version && database->version->last_mod > 1;
+    if (was_moved) latest = std::max(latest, database->version->timestamp.value_or(0));
   }
   return latest;
 }

@@ -68,7 +68,7 @@ class Routes {
   std::uint64_t learned_at() const noexcept { return learned_at_; }
   // Since when the chunks of its collections are where they are, and have the key that they have: of the latest.
   std::uint64_t placed_at() const noexcept;
-  // Since when its databases have their primary shards (movePrimary), likewise; 0 before 5.0.
+  // Since when its databases have their primary shards, if they had others before (movePrimary); 0 before 5.0.
   std::uint64_t databases_placed_at() const noexcept;
   const catalog::RoutingSnapshot& table() const noexcept { return *table_; }
 

@@ -363,7 +363,10 @@ Task<Result<Response>> finish_whole(WriteRun& run, const Client& client, ShardOu
     if (run.batch.size() == 1 && would_move(outcome)) {
       constexpr std::uint32_t only = 0;
       run.batch.take_all();
-      if (may_move_after(run, {&only, 1}, outcome)) co_return co_await run_rounds(run, client);
+      if (may_move_after(run, {&only, 1}, outcome)) {
+        outcome = {};  // with its two documents
+        co_return co_await run_rounds(run, client);
+      }
     }
   }
   co_return with_recovery_token(run.context, *run.request, passed_on(std::move(outcome)));

@@ -198,10 +198,9 @@ Task<void> let_shard_read_database(WriteRun& run, catalog::ShardIndex shard) {
 
 bool may_move_after(WriteRun& run, std::span<const std::uint32_t> ops, const ShardOutcome& outcome) {
   if (ops.size() != 1 || !run.command.numbered || run.routing == nullptr || !would_move(outcome)) return false;
-  PlannedWrite& planned = run.batch.plan_of(ops.front());
-  if (planned.route != Route::one) return false;
-  planned.route = Route::moves;
-  run.batch.give_back(ops.front());
+  const Route route = run.batch.op(ops.front()).route;
+  if (route != Route::one && route != Route::moves) return false;
+  run.batch.plan_of(ops.front()).route = Route::moves;
   return true;
 }
 

@@ -69,7 +69,8 @@ Task<std::optional<Error>> take_answers(WriteRun& run, std::span<const ChildBatc
                                         std::span<const ShardOutcome> outcomes);
 
 // Has the shard refused its only operation since the document would be another shard's, although its key stays as it
-// is? So it does while the collection gets another key (resharding). Then the operation is due again, and moves.
+// is, or all chunks are there? So it does while the collection gets another key (resharding). Then the operation is due
+// again, and moves.
 bool may_move_after(WriteRun& run, std::span<const std::uint32_t> ops, const ShardOutcome& outcome);
 
 // An operation of several steps: see Route. Errors as above.

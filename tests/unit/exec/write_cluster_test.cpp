@@ -621,6 +621,19 @@ TEST_CASE("while its collection gets another key, a document may have to move by
   CHECK(sent[5].starts_with("s0 commit"));
 }
 
+TEST_CASE("and so may one whose key changes, though all chunks are on one shard", "[write][cluster]") {
+  const std::string moves = would_move("{'_id': 7, 'a': 1}", "{'_id': 7, 'a': 2}");
+  Cluster cluster({{all_on_first()}}, {moves, moves, moves, wrote_one, wrote_one, "{'ok': 1.0}"});
+  const std::string reply =
+      cluster.router.run("{'update': 'c', 'updates': [{'q': {'a': 1}, 'u': {'$set': {'a': 2}}}], " +
+                         std::string(test::session_fields) + ", 'txnNumber': {'$numberLong': '1'}}");
+  CHECK(number(reply, "nModified") == 1);
+  const Lines sent = steps(cluster);
+  CAPTURE(sent);
+  REQUIRE(sent.size() == 6);
+  CHECK(sent[4] == "s0 insert {'_id':7,'a':2}");
+}
+
 TEST_CASE("a retryable write that moves a document becomes a transaction of its own",
           "[write][cluster][transactions]") {
   const std::string numbered = std::string(test::session_fields) + ", 'txnNumber': {'$numberLong': '1'}";
