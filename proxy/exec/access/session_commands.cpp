@@ -305,7 +305,7 @@ Result<KillPatterns> parse_patterns(const Context& context, const Client& client
     }
     // The servers kill in the name of these.
     const bool impersonates = pattern["users"].exists() || pattern["roles"].exists();
-    if (impersonates && context.shared.authorization && !may_on_cluster(context, client, auth::Action::impersonate)) {
+    if (impersonates && !may_on_cluster(context, client, auth::Action::impersonate)) {
       return Error(ErrorCode::unauthorized, "Not authorized to impersonate in killAllSessionsByPattern");
     }
     const ValueView lsid = pattern["lsid"];

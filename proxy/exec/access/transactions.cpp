@@ -7,7 +7,6 @@
 
 #include "proxy/base/check.h"
 #include "proxy/catalog/versions.h"
-#include "proxy/cluster/config_client.h"
 #include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/process_memory.h"
@@ -128,7 +127,7 @@ Result<void> check_snapshot(Context& context, const Request& request) {
              "the routing table has changed since the time of the transaction's snapshot: try the transaction again"};
   } else if (at == 0 && concern.began_at != 0 &&
              std::max(request.routes->placed_at(), request.routes->databases_placed_at()) > concern.began_at &&
-             context.gateway.capabilities(cluster::config_shard).max_wire_version >= wire_version_of_5_0) {
+             config_wire_version(context) >= wire_version_of_5_0) {
     // A shard that took part before shows the data of that time: not what has moved to it since.
     constexpr std::int32_t migration_conflict = 272;
     error = {migration_conflict, "data were moved since the transaction began: try the transaction again"};

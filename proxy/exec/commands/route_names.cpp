@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "proxy/cluster/config_client.h"
 #include "proxy/exec/core/arguments.h"
+#include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/file_chunks.h"
 #include "proxy/exec/read/aggregate.h"
 #include "proxy/exec/read/map_reduce.h"
@@ -35,8 +35,7 @@ void add_full_name(RouteNames& names, ValueView name) {
 }
 
 bool may_shard_time_series(const Context& context) {
-  constexpr std::int32_t wire_version_of_5_1 = 14;
-  return context.gateway.capabilities(cluster::config_shard).max_wire_version >= wire_version_of_5_1;
+  return config_wire_version(context) >= wire_version_of_5_1;
 }
 
 void add_buckets(RouteNames& names, Request& request) {

@@ -122,10 +122,6 @@ void append_versions(BsonWriter& out, const ShardCommand& command, std::int32_t 
   catalog::append_database_version(out, *by.database()->version);
 }
 
-std::int32_t config_servers_wire(const Context& context) {
-  return context.gateway.capabilities(cluster::config_shard).max_wire_version;
-}
-
 bool reads_constants(const shard::Command& command, DocView body) {
   if (!with_constants.contains(name_of(body))) return false;
   const auto names = [&command](std::string_view text) {
@@ -197,6 +193,15 @@ bool append_transaction(BsonWriter& out, const Context& context, catalog::ShardI
 }
 
 }  // namespace
+
+std::int32_t config_wire_version(const Context& context) {
+  return context.gateway.capabilities(cluster::config_shard).max_wire_version;
+}
+
+bool may_have_version(const Context& context, catalog::ShardIndex shard, std::int32_t wire) {
+  const std::int32_t known = context.gateway.capabilities(shard).max_wire_version;
+  return known == 0 || known >= wire;
+}
 
 std::optional<OfTransaction> transaction_of(DocView body) {
   if (!body["autocommit"].exists()) return std::nullopt;
@@ -273,7 +278,7 @@ bool needs_router(const Context& context, const ShardCommand& command, DocView b
 
 void complete_write_concern(const Context& context, Request& request) {
   if (request.in_transaction && !transaction_ends.contains(request.name)) return;  // none is allowed
-  if (!request.lacks_w || config_servers_wire(context) < wire_version_of_5_0) {
+  if (!request.lacks_w || config_wire_version(context) < wire_version_of_5_0) {
     return;
   }
   const DocView own = request.body["writeConcern"].as_document();
@@ -331,7 +336,7 @@ BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, co
   const bool makes_own = wire == wire_version_of_4_4 && transaction;
   const bool makes_collections =
       is_write(name_of(body)) || (wire < wire_version_of_4_4 && name_of(body) == "createIndexes");
-  const bool config_makes = config_servers_wire(context) < wire_version_of_5_0;  // later ones do not
+  const bool config_makes = config_wire_version(context) < wire_version_of_5_0;  // later ones do not
   if (wire <= wire_version_of_4_4 && config_makes && !makes_own && makes_collections) {
     out.append("allowImplicitCollectionCreation", false);
   }

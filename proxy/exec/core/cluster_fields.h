@@ -7,8 +7,12 @@
 
 namespace spillway::exec {
 
-inline constexpr std::int32_t wire_version_of_4_4 = 9, wire_version_of_5_0 = 13, wire_version_of_6_0 = 17,
-                              wire_version_of_7_0 = 21, wire_version_of_8_0 = 25;
+inline constexpr std::int32_t wire_version_of_4_4 = 9, wire_version_of_5_0 = 13, wire_version_of_5_1 = 14,
+                              wire_version_of_6_0 = 17, wire_version_of_7_0 = 21, wire_version_of_8_0 = 25;
+// maxWireVersion of the config servers.
+std::int32_t config_wire_version(const Context& context);
+// Is the shard of this version or later, as far as is known? One that has not answered yet may be.
+bool may_have_version(const Context& context, catalog::ShardIndex shard, std::int32_t wire);
 
 // shardVersion and databaseVersion of what the command relies on, in the shard's form; readConcern where a member that
 // is not the primary may answer: without one it looks at no version, and shows documents that have moved away.

@@ -16,7 +16,6 @@
 #include "proxy/base/memory_wait.h"
 #include "proxy/base/time_slice.h"
 #include "proxy/catalog/versions.h"
-#include "proxy/cluster/config_client.h"
 #include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/forward.h"
@@ -157,7 +156,7 @@ BsonDoc command_for_shards(const Context& context, const Request& request, const
   if (!spec.pushed.view().empty()) out.begin_document_item().append("$match", spec.pushed).end();
   out.end();
   out.append("fromMongos", true);
-  std::int32_t oldest = context.gateway.capabilities(cluster::config_shard).max_wire_version, newest = oldest;
+  std::int32_t oldest = config_wire_version(context), newest = oldest;
   for (const catalog::ShardIndex shard : request.routes->all_shards()) {
     const std::int32_t of_shard = context.gateway.capabilities(shard).max_wire_version;
     if (of_shard != 0) oldest = std::min(oldest, of_shard);
@@ -341,7 +340,7 @@ Task<Result<Response>> open_change_stream(Context& context, Client& client, cons
   BsonDoc beginning = beginning_of(context, *spec, stream);
   stream.shards_known_at = std::max(*known, stream.began_at);
   if (spec->resume_time != 0) {
-    const bool of_4_2 = context.gateway.capabilities(cluster::config_shard).max_wire_version < wire_version_of_4_4;
+    const bool of_4_2 = config_wire_version(context) < wire_version_of_4_4;
     stream.resume_after(spec->token.as_document(), of_4_2 ? resume_token_not_found : change_stream_fatal_error);
   } else if (!token_digits(spec->token).empty()) {
     stream.begin_at(spec->token.as_document());

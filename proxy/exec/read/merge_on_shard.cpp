@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "proxy/cluster/config_client.h"
+#include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/read/find.h"
@@ -15,19 +16,17 @@ namespace spillway::exec {
 
 namespace {
 
-constexpr std::int32_t wire_version_of_5_1 = 14;
 // A shard's reply that opens a cursor without documents.
 constexpr std::size_t opening_bytes = 4096;
 
 // Have all servers of the cluster this version?
 bool all_have(const Context& context, const Request& request, std::int32_t version) {
-  const auto may_join = [&context, version](catalog::ShardIndex shard) {
-    const std::int32_t wire = context.gateway.capabilities(shard).max_wire_version;
-    return wire == 0 || wire >= version;
+  const auto has = [&context, version](catalog::ShardIndex shard) {
+    return may_have_version(context, shard, version);
   };
   // A shard that has not answered yet may be as old as the config servers.
   const catalog::ShardSet all = request.routes->all_shards();
-  return may_join(cluster::config_shard) && std::all_of(all.begin(), all.end(), may_join);
+  return has(cluster::config_shard) && std::all_of(all.begin(), all.end(), has);
 }
 
 bool names_key(const Element& merge) noexcept { return merge.is_document() && merge.as_document()["on"].exists(); }

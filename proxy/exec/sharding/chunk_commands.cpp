@@ -279,10 +279,7 @@ void append_throttle(BsonWriter& out, const Request& request) {
 
 // Config servers are upgraded first: those of 6.0 have both commands, and shards of before know one.
 bool moves_ranges(const Context& context, const Fresh& fresh, std::size_t chunk, std::string_view to) {
-  const auto has = [&context](catalog::ShardIndex shard) {
-    const std::int32_t known = context.gateway.capabilities(shard).max_wire_version;
-    return known == 0 || known >= v6_0;
-  };
+  const auto has = [&context](catalog::ShardIndex shard) { return may_have_version(context, shard, v6_0); };
   const auto target = fresh.routes.shard_by_name(to);
   return has(cluster::config_shard) && has(fresh.routing->chunks.owner(chunk)) && (!target || has(*target));
 }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "proxy/cluster/config_client.h"
 
 namespace spillway::exec {
 
@@ -257,10 +256,6 @@ constexpr CommandForm forms[] = {
 };
 
 }  // namespace
-
-std::int32_t config_wire_version(const Context& context) {
-  return context.gateway.capabilities(cluster::config_shard).max_wire_version;
-}
 
 std::span<const CommandForm> command_forms() { return forms; }
 

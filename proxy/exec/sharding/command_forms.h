@@ -8,14 +8,14 @@
 #include <string>
 #include <string_view>
 
+#include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/request.h"
 
 namespace spillway::exec {
 
-// maxWireVersion of the config servers.
+// config_wire_version() of these releases.
 inline constexpr std::int32_t v4_2 = 8, v4_4 = 9, v5_0 = 13, v5_1 = 14, v6_0 = 17, v7_0 = 21, v8_0 = 25;
-std::int32_t config_wire_version(const Context& context);
 
 struct CommandForm {
   enum class Target : std::uint8_t { config_servers, primary_shard };

@@ -69,8 +69,7 @@ Task<Result<Response>> run_one_form(Context* context, const Request* request, co
     shard = database->primary;
     by = RoutedBy::database(database);
     // Config servers are upgraded first. A shard of before may know the command, and take less for what it asks.
-    const std::int32_t known = context->gateway.capabilities(shard).max_wire_version;
-    if (known != 0 && known < form->from) co_return not_in_this_version(*request);
+    if (!may_have_version(*context, shard, form->from)) co_return not_in_this_version(*request);
   }
   const BsonDoc body = make_command(*form, *request, name, wire_version, routing);
   shard::CallOptions options = write_options(*context, *request);
