@@ -240,25 +240,51 @@ Task<Result<cluster::KnownCollection>> ClusterTable::collection(std::string ns, 
   co_return known;
 }
 
+// A shard was removed, and other servers were added under its name before this was seen. A set that replaces its members
+// one by one keeps its name, and has one that its monitor knows.
+bool ClusterTable::names_other_servers(const catalog::Shard& shard, const catalog::ShardEntry& entry) const {
+  auto uri = uri_of(entry);
+  if (uri.has_error() || *uri == shard.uri) return false;
+  const auto named = shard::parse_connection_string(*std::move(uri));
+  if (named.has_error()) return false;
+  const shard::ShardState& known = first_.gateway.states()[shard.index];
+  if (!known.set_name.empty() && known.set_name != named->set_name) return true;
+  return std::none_of(known.hosts.begin(), known.hosts.end(), [&](const shard::HostState& host) {
+    return std::find(named->hosts.begin(), named->hosts.end(), host.address) != named->hosts.end();
+  });
+}
+
+Result<std::string> ClusterTable::uri_of(const catalog::ShardEntry& entry) const {
+  return shard::connection_string_for(entry.host, links_.tls ? &*links_.tls : nullptr);
+}
+
 Task<Result<void>> ClusterTable::use(std::vector<catalog::ShardEntry> entries) {
   std::vector<catalog::Shard> shards = table_->shards();
+  absl::flat_hash_set<std::string_view> kept;
   bool changed = false, left = false;
   std::optional<Error> wrong;  // of the last shard that cannot be used
   for (catalog::Shard& shard : shards) {
+    if (!shard.holds_data) continue;
     const auto named = [&](const catalog::ShardEntry& entry) { return entry.id == shard.name; };
-    if (!shard.holds_data || std::any_of(entries.begin(), entries.end(), named)) continue;
+    const auto entry = std::find_if(entries.begin(), entries.end(), named);
+    if (entry != entries.end() && !names_other_servers(shard, *entry)) {
+      kept.insert(entry->id);
+      continue;
+    }
     log::info("shard {} has left the cluster", shard.name);
     shard.holds_data = false;
     first_.gateway.retire_shard(shard.index);
     identified_.erase(shard.name);
     changed = left = true;
   }
-  absl::erase_if(strangers_, [&](const std::string& name) {
-    return std::none_of(entries.begin(), entries.end(), [&](const auto& entry) { return entry.id == name; });
+  absl::erase_if(strangers_, [&](const auto& stranger) {
+    return std::none_of(entries.begin(), entries.end(), [&](const auto& entry) { return entry.id == stranger.first; });
   });
   for (const catalog::ShardEntry& entry : entries) {
-    if (index_of(entry.id) || strangers_.contains(entry.id)) continue;
-    auto uri = shard::connection_string_for(entry.host, links_.tls ? &*links_.tls : nullptr);
+    if (kept.contains(entry.id)) continue;
+    auto uri = uri_of(entry);
+    const auto stranger = strangers_.find(entry.id);
+    if (stranger != strangers_.end() && !uri.has_error() && stranger->second == *uri) continue;
     auto added = uri.has_error() ? Result<catalog::ShardIndex>(uri.error())
                                  : first_.gateway.add_shard({entry.id, *uri}, links_.credentials);
     if (added.has_error()) {
@@ -326,7 +352,7 @@ Task<Result<catalog::ObjectId>> ClusterTable::cluster_of(catalog::ShardIndex sha
 void ClusterTable::leave_out(const catalog::Shard& shard, const catalog::ObjectId& cluster) {
   log::error("shard {} belongs to cluster {:02x}, not to {:02x} of the config servers: it is not used", shard.name,
              fmt::join(cluster, ""), fmt::join(*cluster_id_, ""));
-  strangers_.insert(shard.name);
+  strangers_.insert_or_assign(shard.name, shard.uri);
   first_.gateway.retire_shard(shard.index);
   std::vector<catalog::Shard> shards = table_->shards();
   for (catalog::Shard& one : shards) one.holds_data &= one.index != shard.index;

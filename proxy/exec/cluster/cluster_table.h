@@ -2,6 +2,7 @@
 // makes shards known to all of them.
 #pragma once
 
+#include <absl/container/flat_hash_map.h>
 #include <absl/container/flat_hash_set.h>
 
 #include <memory>
@@ -76,6 +77,8 @@ class ClusterTable final : public cluster::ShardDirectory {
   Task<void> ping();
   Task<void> check_identity(const catalog::Shard& shard);
   Task<Result<catalog::ObjectId>> cluster_of(catalog::ShardIndex shard);
+  bool names_other_servers(const catalog::Shard& shard, const catalog::ShardEntry& entry) const;
+  Result<std::string> uri_of(const catalog::ShardEntry& entry) const;
   void leave_out(const catalog::Shard& shard, const catalog::ObjectId& cluster);
   void publish(std::vector<catalog::Shard> shards);
   void forget_on_all(const std::string& db);
@@ -88,7 +91,7 @@ class ClusterTable final : public cluster::ShardDirectory {
   Routes::Table table_;
   std::optional<catalog::ObjectId> cluster_id_;  // none: start() has not read it
   absl::flat_hash_set<std::string> identified_;  // shards of this cluster
-  absl::flat_hash_set<std::string> strangers_;   // of another one
+  absl::flat_hash_map<std::string, std::string> strangers_;  // of another one, with their connection strings
   std::uint64_t shards_known_at_ = 0, shard_looks_begun_ = 0, shard_looks_ended_ = 0;
   std::optional<Error> shards_unknown_;  // of the last look that failed
   std::vector<Event*> shards_waiters_;

@@ -137,6 +137,7 @@ class FakeCluster {
   std::map<std::string, BsonDoc> collections_;
   std::map<std::string, std::vector<BsonDoc>> chunks_;
   std::vector<std::string> shards_ = {"sh1", "sh2"};
+  std::map<std::string, std::string> hosts_;  // of shards that have others than at first
   std::optional<BsonDoc> settings_;
   bool away_ = false;  // the config servers
   bool names_cluster_ = true;
@@ -190,7 +191,9 @@ class FakeCluster {
     if (collection == "settings" && settings_) found.push_back(*settings_);
     if (collection == "shards") {
       for (const std::string& shard_name : shards_) {
-        found.push_back(doc(fmt::format("{{'_id': '{0}', 'host': '{0}/127.0.0.1:27018', 'state': 1}}", shard_name)));
+        const auto other = hosts_.find(shard_name);
+        const std::string host = other == hosts_.end() ? shard_name + "/127.0.0.1:27018" : other->second;
+        found.push_back(doc(fmt::format("{{'_id': '{}', 'host': '{}', 'state': 1}}", shard_name, host)));
       }
     }
     if (collection == "databases" && databases_.contains(id)) found.push_back(databases_[id]);
@@ -970,6 +973,48 @@ TEST_CASE("a shard that belongs to another cluster is left out, and stays so") {
   cluster.forget_sent();
   cluster.check_identities();
   CHECK(cluster.sent_to(1, "find").empty());  // it is known
+}
+
+TEST_CASE("other servers under a shard's name are another shard, other members of its set are not") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  const auto finds_on = [&](std::uint16_t shard) {
+    cluster.forget_sent();
+    REQUIRE(cluster.run("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}").view()["ok"].truthy());
+    return cluster.sent_to(shard, "find").size();
+  };
+  REQUIRE(finds_on(2) == 1);
+  const shard::HostAddress member = cluster.worker().gateway.states()[2].hosts.front().address;
+  cluster.hosts_["sh2"] = "sh2/127.0.0.1:1," + member.text();
+  cluster.read_shards();
+  CHECK(finds_on(2) == 1);
+  cluster.hosts_["sh2"] = "sh2/127.0.0.1:1,127.0.0.1:2";
+  cluster.read_shards();
+  CHECK(finds_on(3) == 1);
+  cluster.read_shards();
+  CHECK(finds_on(3) == 1);
+  cluster.worker().gateway.states()[3].set_name = "sh2";
+  cluster.hosts_["sh2"] = "again/127.0.0.1:1,127.0.0.1:3";
+  cluster.read_shards();
+  CHECK(finds_on(4) == 1);
+}
+
+TEST_CASE("a shard of another cluster may be added again, with servers of this one") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  cluster.shard_answer_ = [](std::uint16_t shard, DocView command) -> std::optional<BsonDoc> {
+    if (command.first().as_string() != "system.version") return std::nullopt;
+    return doc(fmt::format("{{'cursor': {{'firstBatch': [{{'_id': 'shardIdentity', 'clusterId': {{'$oid': '{}'}}}}], "
+                           "'id': {{'$numberLong': '0'}}, 'ns': 'admin.system.version'}}, 'ok': 1}}",
+                           shard == 2 ? "bbbbbbbbbbbbbbbbbbbbbbbb" : "aaaaaaaaaaaaaaaaaaaaaaaa"));
+  };
+  cluster.check_identities();
+  CHECK(cluster.run("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}").view()["code"].to_int64() == 70);
+  cluster.hosts_["sh2"] = "sh2/127.0.0.1:1";
+  cluster.read_shards();
+  cluster.check_identities();
+  CHECK(cluster.run("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}").view()["ok"].truthy());
+  CHECK(cluster.sent_to(3, "find").size() == 2);
 }
 
 TEST_CASE("shards are not compared with the cluster's id before the config servers have told it") {
