@@ -170,4 +170,11 @@ Error memory_refused(const MemoryBudget& budget, std::size_t bytes, std::string_
   return error;
 }
 
+Error without_writes(Error refusal) {
+  constexpr std::string_view label = "NoWritesPerformed";
+  const bool has_it = std::find(refusal.labels.begin(), refusal.labels.end(), label) != refusal.labels.end();
+  if (refusal.is(ErrorCode::ingress_request_rate_limit_exceeded) && !has_it) refusal.labels.emplace_back(label);
+  return refusal;
+}
+
 }  // namespace spillway

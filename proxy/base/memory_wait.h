@@ -48,5 +48,7 @@ Task<std::optional<Reservation>> reserve_or_wait(Loop& loop, MemoryBudget& budge
 // The error for a client: IngressRequestRateLimitExceeded(462) with the labels that make a driver try again, or
 // ExceededMemoryLimit(146) if not even an empty proxy has room. `what` is a noun phrase: "a request".
 Error memory_refused(const MemoryBudget& budget, std::size_t bytes, std::string_view what);
+// The same for a write of which nothing was executed: with the label NoWritesPerformed.
+Error without_writes(Error refusal);
 
 }  // namespace spillway

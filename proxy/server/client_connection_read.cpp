@@ -323,7 +323,7 @@ Task<bool> ClientConnection::answer_refusal(Bytes start, Error why) {
   }
   if ((*flags & wire::flags::more_to_come) != 0) co_return true;
   checksum_ = false;
-  exec::Response response = exec::refuse(environment_.context.shared.metrics, exec::without_writes(std::move(why)));
+  exec::Response response = exec::refuse(environment_.context.shared.metrics, without_writes(std::move(why)));
   co_return co_await write_response(response);
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "proxy/base/memory_wait.h"
 #include "proxy/base/time_slice.h"
 #include "proxy/exec/access/command_rules.h"
 #include "proxy/exec/access/transactions.h"

@@ -10,6 +10,7 @@
 #include "cursor/field_table.h"
 #include "proxy/base/check.h"
 #include "proxy/base/log.h"
+#include "proxy/base/memory_wait.h"
 #include "proxy/config/parameters.h"
 #include "proxy/exec/access/audit.h"
 #include "proxy/exec/access/authorization.h"

@@ -99,14 +99,21 @@ shard::Command forward_command(const Request& request, BsonDoc& scratch) {
   return command;
 }
 
-Result<Reservation> room_for_copy(const Context& context, const Request& request, bool copies) {
-  const std::size_t bytes = request.body.size();
-  if (!copies || bytes <= small_blocks::block_bytes_max) return Reservation();
+Result<Reservation> room_for_copies(const Context& context, std::size_t bytes, std::size_t copies) {
+  if (copies == 0 || bytes <= small_blocks::block_bytes_max) return Reservation();
   MemoryBudget& budget = context.shared.memory.writes;
-  if (auto room = reserve_now(budget, bytes)) return *std::move(room);
-  Error refused = memory_refused(budget, bytes, "a copy of the command");
-  refused.labels.emplace_back("NoWritesPerformed");
-  return refused;
+  if (auto room = reserve_now(budget, bytes * copies)) return *std::move(room);
+  return without_writes(memory_refused(budget, bytes * copies, "a copy of the command"));
+}
+
+Response counted_reply(const Context& context, BsonDoc reply) {
+  constexpr std::size_t counted_bytes_least = 64 * limits::kib;
+  if (reply.size() < counted_bytes_least) return Response(std::move(reply));
+  auto buffer = Buffer::allocate(context.shared.memory.replies, reply.size());
+  if (!buffer) return Response(std::move(reply));
+  buffer->append(reply.view().data(), reply.size());
+  const DocView document = DocView::trusted(buffer->data());
+  return Response::of_buffer(*std::move(buffer), document);
 }
 
 std::int32_t failure_code(DocView reply) noexcept {

@@ -52,12 +52,16 @@ class SteppedRequest {
 
 // One shard's reply as the client's: stripped fields cut out, in place. ok: 0 replies too.
 Response passthrough(shard::Reply reply);
-// Pays for a copy of a long request, if there is one, as forward_command() may make it; does not wait. Errors:
+// Pays for copies of so many bytes of a command, unless they are small blocks; does not wait. Errors:
 // memory_refused(), of a command that was not executed.
-Result<Reservation> room_for_copy(const Context& context, const Request& request, bool copies);
+Result<Reservation> room_for_copies(const Context& context, std::size_t bytes, std::size_t copies = 1);
+// The same for the copy of a request that forward_command() may make.
 inline Result<Reservation> room_for_copy(const Context& context, const Request& request) {
-  return room_for_copy(context, request, request.strips_fields);
+  return room_for_copies(context, request.body.size(), request.strips_fields ? 1 : 0);
 }
+// A reply made here. A long one is charged until the client has it; what was written is reported even if there is no
+// room.
+Response counted_reply(const Context& context, BsonDoc reply);
 // The code of an ok: 0 reply; 0: it has none.
 std::int32_t failure_code(DocView reply) noexcept;
 // The same for a reply that is known to be ok.

@@ -161,11 +161,4 @@ Error do_not_try_again(Error refusal) {
   return refusal;
 }
 
-Error without_writes(Error refusal) {
-  if (refusal.is(ErrorCode::ingress_request_rate_limit_exceeded)) {
-    refusal.labels.emplace_back("NoWritesPerformed");
-  }
-  return refusal;
-}
-
 }  // namespace spillway::exec

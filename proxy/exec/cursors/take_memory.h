@@ -97,7 +97,5 @@ std::optional<Error> refuse_new_cursor(Context& context, Client& client);
 // command whose cursor has ended. Other errors do not change.
 Error try_again(Error refusal);
 Error do_not_try_again(Error refusal);
-// The same for a write of which nothing was executed.
-Error without_writes(Error refusal);
 
 }  // namespace spillway::exec

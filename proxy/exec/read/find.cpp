@@ -378,7 +378,7 @@ Task<Result<Response>> find_in_steps(Context& context, Client& client, const Req
   }
   count_targets(context.shared.metrics.find, targets);
   if (targets.shards.size() > 1) co_return co_await find_on_many(context, client, request, find, targets);
-  const auto room = room_for_copy(context, request, true);
+  const auto room = room_for_copies(context, request.body.size());
   if (room.has_error()) co_return room.error();
   auto answered = co_await find_on_one(context, client, request, find, targets);
   if (!find.allow_partial || !answered.has_error() || !is_unreachable(answered.error())) co_return answered;

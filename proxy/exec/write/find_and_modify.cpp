@@ -90,7 +90,8 @@ Task<Result<Response>> modify(Context& context, const Request& request, const St
   if (request.in_transaction) {
     const auto moved = co_await move_document(context, request, collection, routing, outcome.body());
     if (moved.has_error()) co_return moved.error();
-    co_return with_recovery_token(context, request, Response(moved_modify_reply(outcome.body(), *moved, wants_new)));
+    co_return with_recovery_token(context, request,
+                                  counted_reply(context, moved_modify_reply(outcome.body(), *moved, wants_new)));
   }
   BsonWriter out;
   for (const Element& field : body_of(command.command)) {
@@ -108,7 +109,7 @@ Task<Result<Response>> modify(Context& context, const Request& request, const St
   auto moving = move_in_own_transaction(context, request, std::move(write));
   auto reply = co_await moving;
   if (reply.has_error()) co_return std::move(reply.error());
-  co_return Response(*std::move(reply));
+  co_return counted_reply(context, *std::move(reply));
 }
 
 bool has_matched(DocView reply) noexcept {
@@ -258,6 +259,9 @@ Task<Result<Response>> run_sharded(Context& context, const Request& request,
     if (!would_move(request, answered)) co_return answered;
     target.route = Route::moves;
   }
+  // The command as it is narrowed to a document, and as it is sent in a transaction that moves it.
+  const auto room = room_for_copies(context, request.body.size(), 2);
+  if (room.has_error()) co_return room.error();
   if (target.route == Route::moves) {
     auto checked = co_await check_transaction(context, request, target.shards);
     if (checked.has_error()) co_return checked.error();

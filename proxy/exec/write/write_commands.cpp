@@ -7,6 +7,7 @@
 
 #include "allocator/limits.h"
 #include "proxy/base/check.h"
+#include "proxy/base/memory_wait.h"
 #include "proxy/base/time_slice.h"
 #include "proxy/exec/access/command_rules.h"
 #include "proxy/exec/access/transactions.h"
@@ -193,17 +194,6 @@ Error why_refused(const WriteRun& run, std::size_t i) {
           : target_statement(*run.routing, parse_statement(document, run.command.kind, run.routing).value());
   SPILLWAY_CHECK(target.has_error());
   return target.error();
-}
-
-// A long list of errors is charged until the client has it. Completed writes are reported even if there is no room.
-Response counted_reply(Context& context, BsonDoc reply) {
-  constexpr std::size_t counted_bytes_least = 64 * limits::kib;
-  if (reply.size() < counted_bytes_least) return Response(std::move(reply));
-  auto buffer = Buffer::allocate(context.shared.memory.replies, reply.size());
-  if (!buffer) return Response(std::move(reply));
-  buffer->append(reply.view().data(), reply.size());
-  const DocView document = DocView::trusted(buffer->data());
-  return Response::of_buffer(*std::move(buffer), document);
 }
 
 // The rounds so far, to see whether they lead anywhere.

@@ -99,6 +99,9 @@ bool would_move(const ShardOutcome& outcome) noexcept {
 
 Task<Result<bool>> move_document(Context& context, const Request& request, std::string_view collection,
                                  const catalog::CollectionRouting& routing, DocView refusal) {
+  const DocView document = document_or_empty(refusal["postImage"]);
+  const auto room = room_for_copies(context, document.size());
+  if (room.has_error()) co_return room.error();
   const RoutedBy by = RoutedBy::sharded(routing);
   if (!inserts(refusal)) {
     const BsonDoc filter = filter_of(routing.key, document_or_empty(refusal["preImage"]));
@@ -112,7 +115,6 @@ Task<Result<bool>> move_document(Context& context, const Request& request, std::
     }
     if (outcome.body()["n"].to_int64().value_or(0) != 1) co_return false;
   }
-  const DocView document = document_or_empty(refusal["postImage"]);
   auto to = routing.target_document(document);
   if (to.has_error()) co_return std::move(to.error());
   const BsonDoc body = insertion(request, collection, document);
@@ -222,6 +224,8 @@ Task<Result<BsonDoc>> commit_own(Context& context, const Request& request, BsonD
 }  // namespace
 
 Task<Result<BsonDoc>> move_in_own_transaction(Context& context, const Request& request, MovingWrite write) {
+  const auto room = room_for_copies(context, write.command.size());
+  if (room.has_error()) co_return room.error();
   TransactionTable& table = *context.shared.transactions;
   Request inner = request;
   inner.in_transaction = true;

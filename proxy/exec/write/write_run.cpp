@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "proxy/base/memory_wait.h"
 #include "proxy/base/time_slice.h"
 #include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/cursors/take_memory.h"
@@ -122,6 +123,18 @@ Task<void> add_failures(WriteRun& run, TimeSlice& slice, const std::vector<Refus
 
 }  // namespace
 
+namespace {
+
+// These operations are not sent. A returned error ends the command.
+std::optional<Error> refuse_for_memory(WriteRun& run, std::span<const std::uint32_t> ops, const Error& refusal) {
+  if (!run.results.has_effects()) return without_writes(refusal);
+  if (run.request->in_transaction) return do_not_try_again(refusal);
+  run.results.add_errors(run.command.ordered ? ops.first(1) : ops, refusal);
+  return std::nullopt;
+}
+
+}  // namespace
+
 Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> children) {
   TimeSlice slice(run.context.pump);
   std::vector<ChildMessage> messages;
@@ -137,10 +150,7 @@ Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> 
     }
     auto built = co_await ChildMessage::build(run.context, *run.request, run.command, ops);
     if (built.has_error()) {
-      if (!run.results.has_effects()) co_return without_writes(built.error());
-      if (run.request->in_transaction) co_return do_not_try_again(built.error());
-      const std::span<const std::uint32_t> failed = child.ops;
-      run.results.add_errors(run.command.ordered ? failed.first(1) : failed, built.error());
+      if (auto failed = refuse_for_memory(run, child.ops, built.error())) co_return failed;
       messages.emplace_back();
       continue;
     }
@@ -594,6 +604,12 @@ Task<StepOutcome> run_steps(WriteRun& run, std::uint32_t op) {
 }  // namespace
 
 Task<std::optional<Error>> run_special(WriteRun& run, std::uint32_t op) {
+  // The operation as it is rewritten, and narrowed to a document or sent in a transaction that moves it.
+  const auto room = room_for_copies(run.context, run.command.ops[op].size(), 2);
+  if (room.has_error()) {
+    const std::span<const std::uint32_t> ops(&op, 1);
+    co_return refuse_for_memory(run, ops, room.error());
+  }
   auto done = co_await run_steps(run, op);
   if (done.stale) {
     run.batch.give_back(op);

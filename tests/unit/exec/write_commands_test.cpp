@@ -929,6 +929,35 @@ TEST_CASE("batches are counted before they are read", "[write]") {
   CHECK(router.shards.sent.empty());
 }
 
+TEST_CASE("the copies of a large write over shards are paid for, or it is refused before it begins") {
+  const std::string text(100'000, 'x');
+  const bool modifies = GENERATE(true, false);
+  const std::string command =
+      modifies ? "{'findAndModify': 'c', 'query': {'b': 1}, 'update': {'$set': {'x': '" + text + "'}}}"
+               : "{'update': 'c', 'updates': [{'q': {'b': 1}, 'u': {'$set': {'x': '" + text + "'}}}]}";
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  const MemoryBudget& writes = router.shared().memory.writes;
+  std::uint64_t charged = 0;
+  router.shards.answer = [&](const Sent& sent) -> std::optional<std::string> {
+    charged = std::max(charged, writes.usage().used_bytes);
+    if (sent.name() == "find") {
+      const std::string documents = sent.shard == 1 ? "{'_id': 7, 'a': 15}" : "";
+      return "{'cursor': {'firstBatch': [" + documents + "], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
+    }
+    return "{'n': 1, 'nModified': 1, 'lastErrorObject': {'n': 1}, 'value': {'_id': 7}, 'ok': 1.0}";
+  };
+  CHECK(router.run(command).find("'ok' : 1.0") != std::string::npos);
+  CHECK(charged >= 2 * text.size());
+  CHECK(writes.usage().used_bytes == 0);
+  router.shards.sent.clear();
+  router.shared().memory.process.set_limit(3 * text.size());
+  const auto others = Buffer::allocate(router.shared().memory.process, 2 * text.size());
+  REQUIRE(others);
+  const std::string refused = router.run(command);
+  CHECK(refused.find("NoWritesPerformed") != std::string::npos);
+  CHECK(router.shards.sent.empty());
+}
+
 TEST_CASE("a limit refuses a write with the label that nothing was written, by every name of it") {
   const auto [command, labelled] = GENERATE(table<std::string, bool>({
       {"{'insert': 'c', 'documents': [{'a': 1}]}", true},
