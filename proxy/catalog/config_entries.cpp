@@ -83,6 +83,7 @@ TimeSeries read_time_series(EntryFields& fields) {
   const ValueView granularity = (*options)["granularity"];
   const std::string_view named = granularity.is_string() ? granularity.as_string() : "seconds";
   series.rounding_s = named == "hours" ? 86'400 : named == "minutes" ? 3'600 : 60;
+  series.span_s = named == "hours" ? 2'592'000 : named == "minutes" ? 86'400 : 3'600;
   if (const ValueView rounding = (*options)["bucketRoundingSeconds"]; rounding.exists()) {
     constexpr std::int64_t year_s = 31'536'000;
     series.rounding_s = rounding.to_int64().value_or(0);
@@ -90,6 +91,9 @@ TimeSeries read_time_series(EntryFields& fields) {
       fields.fail(ErrorCode::bad_value, "timeseriesFields", "has no usable bucketRoundingSeconds");
       series.rounding_s = 1;
     }
+    // Before 6.3 it does not follow a change of the granularity.
+    const auto span = (*options)["bucketMaxSpanSeconds"].to_int64();
+    if (span && *span >= 1 && *span <= year_s) series.span_s = *span;
   }
   return series;
 }

@@ -240,8 +240,8 @@ Task<Result<cluster::KnownCollection>> ClusterTable::collection(std::string ns, 
   co_return known;
 }
 
-// A shard was removed, and other servers were added under its name before this was seen. A set that replaces its members
-// one by one keeps its name, and has one that its monitor knows.
+// A shard was removed, and other servers were added under its name before this was seen. A set that replaces its
+// members one by one keeps its name, and has one that its monitor knows.
 bool ClusterTable::names_other_servers(const catalog::Shard& shard, const catalog::ShardEntry& entry) const {
   auto uri = uri_of(entry);
   if (uri.has_error() || *uri == shard.uri) return false;

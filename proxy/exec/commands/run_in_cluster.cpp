@@ -11,11 +11,13 @@
 #include "proxy/exec/commands/sharded_view.h"
 #include "proxy/exec/commands/snapshot_read.h"
 #include "proxy/exec/core/client.h"
+#include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/repeat.h"
 #include "proxy/exec/core/shard_call.h"
 #include "proxy/exec/core/stale.h"
+#include "proxy/exec/core/wire_version.h"
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/read/aggregate.h"
 #include "proxy/exec/sharding/run_by_form.h"
@@ -135,7 +137,8 @@ Task<Result<Response>> run_on_view(Context& context, Client& client, const Comma
   const Element first = request.body.first();
   const bool explains = spec.name == "explain" && first.is_document();
   const DocView of_view = explains ? first.as_document() : request.body;
-  auto rewritten = aggregation_over_view(of_view, view_of(refused));
+  const bool flags = advertised_wire_version(context.gateway) >= wire_version_of_6_0;
+  auto rewritten = aggregation_over_view(of_view, view_of(refused), flags);
   if (rewritten.has_error()) co_return std::move(rewritten.error());
   if (rewritten->view().empty() || views == views_max) co_return refused;
   if (explains) *rewritten = explained(request, *rewritten);
@@ -237,6 +240,7 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
   if (auto checked = check_names(spec, names); checked.has_error()) co_return std::move(checked.error());
   const RouteWait wait{request.deadline, makes_database(spec, request), request.interrupt};
   bool learned_keys = false;
+  BsonDoc of_buckets;
   for (std::size_t tries = 1;; ++tries) {
     if (!answer) {
       auto routes = context.router->resolve(names);
@@ -258,6 +262,14 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
       if (checked.has_error()) {
         request.routes = nullptr;
         co_return std::move(checked.error());
+      }
+      const catalog::CollectionRouting* const below = request.view.empty() ? nullptr : routes->collection(request.ns());
+      if (below != nullptr && below->is_time_series()) {
+        if (BsonDoc spanned = with_bucket_span(request.body, below->cluster->time_series->span_s);
+            !spanned.view().empty()) {
+          of_buckets = std::move(spanned);
+          request.replace_body(of_buckets);
+        }
       }
       auto result = co_await spec.handler(context, client, request);
       answer.emplace(std::move(result));

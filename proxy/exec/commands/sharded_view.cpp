@@ -15,6 +15,7 @@ namespace spillway::exec {
 namespace {
 
 constexpr std::int32_t invalid_pipeline_operator = 168;
+constexpr std::string_view unpack_stage = "$_internalUnpackBucket";
 
 // Arguments that both commands have.
 constexpr std::array<std::string_view, 5> shared_arguments = {"collation", "hint", "let", "allowDiskUse",
@@ -116,20 +117,30 @@ void append_cursor(BsonWriter& out, DocView command) {
 
 namespace {
 
-// Of a time series, not of another view on it: the stage that makes measurements of buckets; else null.
-DocView unpacking_of(DocView view_stages) {
-  if (view_stages.count() != 1) return {};
-  const Element stage = view_stages.first();
+// Of a view on a time series: the stage that makes measurements of buckets; else null.
+DocView unpacking_of(DocView stages) {
+  const Element stage = stages.first();
   const Element named = stage.is_document() ? stage.as_document().first() : Element();
-  return named.name == "$_internalUnpackBucket" && named.is_document() ? named.as_document() : DocView();
+  return named.name == unpack_stage && named.is_document() ? named.as_document() : DocView();
 }
 
-// Statistics are those of buckets, which shards make those of the series. Source: mongod's resolved_view.cpp.
-bool append_statistics(BsonWriter& out, DocView command, DocView unpacking) {
+// What shards from 5.2 on know of the buckets. Without the second they take times outside of 1970 to 2038 for such as no
+// bucket has.
+void append_unpacking(BsonWriter& out, DocView unpacking, DocView view) {
+  out.begin_document_item().begin_document(unpack_stage).append_elements(unpacking);
+  const ValueView mixed = view["timeseriesMayContainMixedData"], extended = view["timeseriesUsesExtendedRange"];
+  if (mixed.exists()) out.append("assumeNoMixedSchemaData", !mixed.truthy());
+  if (extended.exists()) out.append("usesExtendedRange", extended.truthy());
+  out.end().end();
+}
+
+// Of the series itself, statistics are those of buckets, which shards make those of the series. Source: mongod's
+// resolved_view.cpp.
+bool append_statistics(BsonWriter& out, DocView command, DocView unpacking, bool of_series) {
   const ValueView pipeline = command["pipeline"];
   const Element first = pipeline.is_array() ? pipeline.as_document().first() : Element();
   const Element named = first.is_document() ? first.as_document().first() : Element();
-  if (unpacking.empty() || !named.is_document()) return false;
+  if (unpacking.empty() || !of_series || !named.is_document()) return false;
   if (named.name == "$collStats") {
     out.begin_document_item().begin_document("$collStats").append_elements(named.as_document());
     out.append("$_requestOnTimeseriesView", true).end().end();
@@ -147,21 +158,27 @@ bool append_statistics(BsonWriter& out, DocView command, DocView unpacking) {
   return true;
 }
 
-// An index's key of a time series as that of the buckets' index.
+// An index's key of a time series as that of the buckets' index. Source: mongod's
+// timeseries_index_schema_conversion_functions.cpp.
 void append_hint(BsonWriter& out, DocView key, DocView unpacking) {
-  const ValueView time = unpacking["timeField"], meta = unpacking["metaField"];
+  const std::string_view first = key.first().name;
+  if (unpacking.empty() || first == "$natural" || first == "$hint") {
+    out.append("hint", key);
+    return;
+  }
+  const ValueView meta = unpacking["metaField"];
   out.begin_document("hint");
   for (const Element& field : key) {
     const std::string name(field.name);
-    if (time.is_string() && name == time.as_string()) {
+    if (meta.is_string() && (name == meta.as_string() || is_below(name, meta.as_string()))) {
+      out.append("meta" + name.substr(meta.as_string().size()), ValueView(field));
+    } else if (field.is_string() && field.as_string() == "2dsphere") {
+      out.append("data." + name, "2dsphere_bucket");
+    } else {
       const bool up = field.to_double().value_or(1) >= 0;
       for (const char* const end : {up ? "min" : "max", up ? "max" : "min"}) {
         out.append(fmt::format("control.{}.{}", end, name), ValueView(field));
       }
-    } else if (meta.is_string() && (name == meta.as_string() || is_below(name, meta.as_string()))) {
-      out.append("meta" + name.substr(meta.as_string().size()), ValueView(field));
-    } else {
-      out.append(name, ValueView(field));
     }
   }
   out.end();
@@ -169,7 +186,7 @@ void append_hint(BsonWriter& out, DocView key, DocView unpacking) {
 
 }  // namespace
 
-Result<BsonDoc> aggregation_over_view(DocView command, DocView view) {
+Result<BsonDoc> aggregation_over_view(DocView command, DocView view, bool flags) {
   const std::string_view name = command.first().name;
   const bool distinct = name == "distinct" && command["key"].is_string();
   if (!distinct && name != "find" && name != "count" && name != "aggregate") return BsonDoc();
@@ -180,15 +197,20 @@ Result<BsonDoc> aggregation_over_view(DocView command, DocView view) {
   out.begin_array("pipeline");
   const DocView stages = view["pipeline"].as_document();
   const DocView unpacking = unpacking_of(stages);
-  if (!append_statistics(out, command, unpacking)) {
-    for (const Element& stage : stages) out.append_item(ValueView(stage));
+  if (!append_statistics(out, command, unpacking, stages.count() == 1)) {
+    auto stage = stages.begin();
+    if (flags && !unpacking.empty()) {
+      append_unpacking(out, unpacking, view);
+      ++stage;
+    }
+    for (; !stage.done(); ++stage) out.append_item(ValueView(*stage));
     if (auto appended = append_stages(out, command); appended.has_error()) return appended.error();
   }
   out.end();
   append_cursor(out, command);
   for (const Element& field : command) {
     const bool both = std::find(shared_arguments.begin(), shared_arguments.end(), field.name) != shared_arguments.end();
-    if (field.name == "hint" && field.is_document() && !unpacking.empty()) {
+    if (field.name == "hint" && field.is_document()) {
       append_hint(out, field.as_document(), unpacking);
       continue;
     }
@@ -197,6 +219,32 @@ Result<BsonDoc> aggregation_over_view(DocView command, DocView view) {
   }
   if (!command["collation"].exists() && view["collation"].is_document()) {
     out.append("collation", view["collation"].as_document());
+  }
+  return std::move(out).finish();
+}
+
+BsonDoc with_bucket_span(DocView aggregation, std::int64_t span_s) {
+  const ValueView pipeline = aggregation["pipeline"];
+  const DocView unpacking = pipeline.is_array() ? unpacking_of(pipeline.as_document()) : DocView();
+  const ValueView span = unpacking["bucketMaxSpanSeconds"];
+  if (!span.exists() || span.to_int64() == span_s) return BsonDoc();
+  BsonWriter out;
+  for (const Element& field : aggregation) {
+    if (field.name != "pipeline") {
+      out.append_element(field);
+      continue;
+    }
+    out.begin_array("pipeline").begin_document_item().begin_document(unpack_stage);
+    for (const Element& option : unpacking) {
+      if (option.name == "bucketMaxSpanSeconds") {
+        out.append(option.name, static_cast<std::int32_t>(span_s));
+      } else {
+        out.append_element(option);
+      }
+    }
+    out.end().end();
+    for (auto stage = ++pipeline.as_document().begin(); !stage.done(); ++stage) out.append_item(ValueView(*stage));
+    out.end();
   }
   return std::move(out).finish();
 }

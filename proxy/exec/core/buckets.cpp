@@ -9,6 +9,8 @@ bool has_sharded_buckets(const Request& request) {
          request.routes->collection(NamespaceText(request.db, request.buckets).view()) != nullptr;
 }
 
+bool is_on_buckets(const Request& request) { return request.body["isTimeseriesNamespace"].truthy(); }
+
 BsonDoc command_on_buckets(const Request& request, bool says_so) {
   BsonWriter body;
   body.append(request.name, request.buckets);

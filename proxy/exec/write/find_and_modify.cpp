@@ -4,6 +4,7 @@
 
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/core/arguments.h"
+#include "proxy/exec/core/buckets.h"
 #include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/write/write_choose.h"
@@ -20,8 +21,10 @@ namespace {
 constexpr std::int32_t retried_as_other_write = 40608;
 
 // The targeting data of the command. nullopt: every server refuses it.
-Result<std::optional<Statement>> parse(DocView body, const catalog::CollectionRouting& routing) {
+Result<std::optional<Statement>> parse(const Request& request, const catalog::CollectionRouting& routing) {
+  const DocView body = request.body;
   Statement statement;
+  statement.of_measurements = is_on_buckets(request);
   statement.returns_document = true;
   auto query = document_argument("findAndModify.query", body["query"]);
   if (query.has_error()) return query.error();
@@ -245,7 +248,7 @@ bool would_move(const Request& request, const Result<Response>& answered) noexce
 
 Task<Result<Response>> run_sharded(Context& context, const Request& request,
                                    const catalog::CollectionRouting& routing) {
-  auto parsed = parse(request.body, routing);
+  auto parsed = parse(request, routing);
   if (parsed.has_error()) co_return parsed.error();
   if (!*parsed) {
     co_return co_await forward_write(context, request, routing.chunks.first_shard(), RoutedBy::sharded(routing));

@@ -19,6 +19,7 @@
 #include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/repeat.h"
+#include "proxy/exec/core/stale.h"
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/sharding/run_by_form.h"
 #include "proxy/exec/write/write_commands.h"
@@ -87,14 +88,15 @@ const ObjectId* new_id_of(const PlannedWrite& op) noexcept {
   return op.new_id ? &*op.new_id : nullptr;
 }
 
-Result<WriteTarget> target_new(const catalog::CollectionRouting& routing, DocView document,
-                               const ObjectId* new_id) {
+Result<WriteTarget> target_new(const catalog::CollectionRouting& routing, const WriteCommand& command,
+                               std::size_t i, const ObjectId* new_id) {
+  const DocView document = command.ops[i];
   if (document.size() > limits::document_bytes_max) {
     return Error(ErrorCode::bad_value,
                  fmt::format("object to insert too large. size in bytes: {}, max size: {}",
                              document.size(), limits::document_bytes_max));
   }
-  return target_insert(routing, document, new_id);
+  return target_insert(routing, document, new_id, command.measurements);
 }
 
 // Null `routing`: everything goes to the primary shard.
@@ -104,9 +106,9 @@ Result<void> plan_one(const WriteCommand& command, std::size_t i, const catalog:
   Result<WriteTarget> target = WriteTarget{Route::one, {primary}, false, false};
   if (routing != nullptr && command.kind == WriteKind::insert) {
     if (!op.new_id && !document.find("_id").exists()) op.new_id = make_object_id();
-    target = target_new(*routing, document, new_id_of(op));
+    target = target_new(*routing, command, i, new_id_of(op));
   } else if (routing != nullptr) {
-    auto statement = parse_statement(document, command.kind, routing);
+    auto statement = parse_statement(command, i, routing);
     if (statement.has_error()) return statement.error();
     target = target_statement(*routing, *statement);
   }
@@ -187,11 +189,10 @@ Task<Result<WriteCommand>> parse_write_in_steps(TimeSlice& slice, const Request&
 // The error of an operation that could not be targeted. Stored for each operation, the errors of a large batch would
 // take more than the batch.
 Error why_refused(const WriteRun& run, std::size_t i) {
-  const DocView document = run.command.ops[i];
   const Result<WriteTarget> target =
       run.command.kind == WriteKind::insert
-          ? target_new(*run.routing, document, new_id_of(run.batch.op(i)))
-          : target_statement(*run.routing, parse_statement(document, run.command.kind, run.routing).value());
+          ? target_new(*run.routing, run.command, i, new_id_of(run.batch.op(i)))
+          : target_statement(*run.routing, parse_statement(run.command, i, run.routing).value());
   SPILLWAY_CHECK(target.has_error());
   return target.error();
 }
@@ -244,11 +245,11 @@ Task<std::optional<Error>> target_again(WriteRun& run, const Client& client, Pro
     if (const auto made = co_await making; made.has_error()) co_return fail_rest(run, made.error());
   }
   const std::string_view db = run.request->db;
-  auto learning = learn_routes(*run.context.router, {{db, run.command.collection}},
-                               {.deadline = run.request->deadline,
-                                .make_database = true,
-                                .interrupt = run.request->interrupt});
-  auto learned = co_await learning;
+  RouteNames names{{db, run.command.collection}};
+  const std::string_view buckets = run.request->buckets;
+  if (!buckets.empty()) names.push_back({.db = db, .collection = buckets, .buckets = true});
+  const RouteWait wait{run.request->deadline, true, run.request->interrupt};
+  auto learned = co_await learn_routes(*run.context.router, names, wait);
   if (learned.has_error()) co_return fail_rest(run, learned.error());
   const NamespaceText ns(db, run.command.collection);
   const auto version_of = [](const catalog::CollectionRouting* routing) {
@@ -260,6 +261,10 @@ Task<std::optional<Error>> target_again(WriteRun& run, const Client& client, Pro
   run.newer_routes = *std::move(learned);
   run.routes = &*run.newer_routes;
   run.routing = run.routes->collection(ns.view());
+  const bool has_buckets = !buckets.empty() && run.routes->collection(NamespaceText(db, buckets).view()) != nullptr;
+  if ((has_buckets || (run.command.measurements && run.routing == nullptr)) && !run.results.has_effects()) {
+    co_return Error(stale_config, "the collection has become a sharded time series, or is none any more");
+  }
   const catalog::Database* const newer = run.routes->database(db);
   const bool changed = version_of(run.routing) != version ||
                        (newer == nullptr ? std::nullopt : newer->version) != database_version;
@@ -550,9 +555,15 @@ Task<Result<Response>> run_write(Context& context, Client& client, const Request
                                 : run_acknowledged(context, client, request);
 }
 
+Task<Result<Response>> refuse_internal_field() {
+  constexpr std::int32_t internal_field = 5916401;
+  co_return Error(internal_field, "the 'isTimeseriesNamespace' parameter cannot be used on mongos");
+}
+
 // Not a coroutine, since almost no collection is a time series.
 template <Handler handler>
 Task<Result<Response>> to_buckets_or(Context& context, Client& client, const Request& request) {
+  if (request.routes->in_cluster() && is_on_buckets(request)) return refuse_internal_field();
   return has_sharded_buckets(request) ? run_on_buckets(context, client, request, handler)
                                       : handler(context, client, request);
 }

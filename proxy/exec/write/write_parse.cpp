@@ -6,6 +6,7 @@
 
 #include "allocator/limits.h"
 #include "proxy/exec/core/arguments.h"
+#include "proxy/exec/core/buckets.h"
 #include "proxy/exec/core/forward.h"
 
 namespace spillway::exec {
@@ -135,6 +136,7 @@ Result<void> WriteParser::finish() {
   command_.ordered = *ordered;
   command_.retryable = request_.retryable_write();
   command_.numbered = request_.txn_number.has_value();
+  command_.measurements = is_on_buckets(request_);
   return parse_statement_ids(request_.body, command_);
 }
 
@@ -196,6 +198,13 @@ Result<Statement> parse_statement(DocView op, WriteKind kind, const catalog::Col
   }
   statement.simple_collation = is_simple_collation(statement.collation, routing);
   statement.hint = op["hint"];
+  return statement;
+}
+
+Result<Statement> parse_statement(const WriteCommand& command, std::size_t op,
+                                  const catalog::CollectionRouting* routing) {
+  auto statement = parse_statement(command.ops[op], command.kind, routing);
+  if (statement.has_value()) statement->of_measurements = command.measurements;
   return statement;
 }
 

@@ -21,6 +21,7 @@ struct WriteCommand {
   bool ordered = true;
   bool retryable = false;  // statement ids are sent along
   bool numbered = false;   // retryable, or of a transaction
+  bool measurements = false;  // they are a time series', and the collection is that of its buckets
   RecycledVector<DocView> ops;
   bool contiguous = false;  // the operations stand back to back: they came as a document sequence
   std::vector<std::int32_t> stmt_ids;  // the client's own; empty: each operation's index
@@ -71,6 +72,7 @@ struct Statement {
   bool upsert = false;
   bool returns_document = false;  // findAndModify
   bool simple_collation = true;  // also where only the collection has one
+  bool of_measurements = false;  // as WriteCommand::measurements
   DocView sort;  // {}: none
   ValueView collation, hint;
 };
@@ -78,6 +80,8 @@ struct Statement {
 // Errors: 40414 for a missing field, TypeMismatch(14), FailedToParse(9) for a limit other than 0
 // and 1.
 Result<Statement> parse_statement(DocView op, WriteKind kind, const catalog::CollectionRouting* routing = nullptr);
+Result<Statement> parse_statement(const WriteCommand& command, std::size_t op,
+                                  const catalog::CollectionRouting* routing);
 UpdateStyle style_of(ValueView update) noexcept;
 
 }  // namespace spillway::exec

@@ -16,7 +16,7 @@ namespace spillway::exec {
 
 WriteRun::Targeted WriteRun::targeted(std::size_t op) const {
   Targeted again;
-  again.statement = parse_statement(command.ops[op], command.kind, routing).value();
+  again.statement = parse_statement(command, op, routing).value();
   again.target = target_statement(*routing, again.statement).value();
   return again;
 }

@@ -51,8 +51,8 @@ Result<WriteTarget> target_measurements(const catalog::CollectionRouting& routin
 }  // namespace
 
 Result<WriteTarget> target_insert(const catalog::CollectionRouting& routing, DocView document,
-                                  const ObjectId* new_id) {
-  if (routing.is_time_series()) {
+                                  const ObjectId* new_id, bool measurement) {
+  if (measurement && routing.is_time_series()) {
     const auto bucket = routing.cluster->time_series->bucket_of(document);
     if (bucket.has_error()) return bucket.error();
     auto shard = routing.target_document(*bucket);
@@ -75,7 +75,7 @@ Result<WriteTarget> target_insert(const catalog::CollectionRouting& routing, Doc
 
 Result<WriteTarget> target_statement(const catalog::CollectionRouting& routing,
                                      const Statement& statement) {
-  if (routing.is_time_series()) return target_measurements(routing, statement);
+  if (statement.of_measurements && routing.is_time_series()) return target_measurements(routing, statement);
   auto found = routing.target_filter(statement.query, statement.simple_collation);
   if (found.has_error()) return found.error();
   WriteTarget target;

@@ -31,11 +31,12 @@ struct WriteTarget {
   bool check_key = false;
 };
 
-// The owner of a new document. `new_id`: its _id, when the document has none. ShardKeyNotFound(61).
+// The owner of a new document. `new_id`: its _id, when the document has none. `measurement`: it is one of the time
+// series whose buckets the collection has. ShardKeyNotFound(61).
 // A document whose _id is an array goes to some shard that owns chunks, to be refused there: no
 // server takes it.
 Result<WriteTarget> target_insert(const catalog::CollectionRouting& routing, DocView document,
-                                  const ObjectId* new_id);
+                                  const ObjectId* new_id, bool measurement = false);
 
 // Errors: those of may_change_key() and key_of_replacement(), and Location17439.
 Result<WriteTarget> target_statement(const catalog::CollectionRouting& routing,

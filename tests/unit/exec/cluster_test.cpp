@@ -1212,7 +1212,7 @@ TEST_CASE("statistics and hints of a sharded time series are those of its bucket
     return fmt::format("{{'aggregate': 'ts', 'pipeline': [{}], 'cursor': {{}}, '$db': 'app'}}", stage);
   };
   const auto rewritten = [&](const std::string& command, const char* more = "") {
-    const auto made = exec::aggregation_over_view(doc(command), view(more));
+    const auto made = exec::aggregation_over_view(doc(command), view(more), true);
     REQUIRE(made.has_value());
     return to_json(*made);
   };
@@ -1227,6 +1227,17 @@ TEST_CASE("statistics and hints of a sharded time series are those of its bucket
         std::string::npos);
   CHECK(rewritten("{'find': 'ts', 'hint': {'m.a': 1, 't': -1}, '$db': 'app'}").find(
             R"("hint" : { "meta.a" : 1, "control.max.t" : -1, "control.min.t" : -1 })") != std::string::npos);
+  CHECK(rewritten("{'find': 'ts', 'hint': {'x': -1, 'p': '2dsphere'}, '$db': 'app'}", ", {'$match': {'x': 1}}")
+            .find(R"("hint" : { "control.max.x" : -1, "control.min.x" : -1, "data.p" : "2dsphere_bucket" })") !=
+        std::string::npos);
+  CHECK(rewritten("{'find': 'ts', 'hint': {'$natural': 1}, '$db': 'app'}").find(R"("hint" : { "$natural" : 1 })") !=
+        std::string::npos);
+  const BsonDoc mixed = doc("{'ns': 'app.system.buckets.ts', 'pipeline': [{'$_internalUnpackBucket': {'timeField': "
+                            "'t'}}], 'timeseriesMayContainMixedData': false, 'timeseriesUsesExtendedRange': true}");
+  for (const bool flags : {false, true}) {
+    const std::string read = to_json(exec::aggregation_over_view(doc("{'find': 'ts'}"), mixed, flags).value());
+    CHECK((read.find(R"("assumeNoMixedSchemaData" : true, "usesExtendedRange" : true)") != std::string::npos) == flags);
+  }
   // collStats and listIndexes keep the series' name.
   cluster.forget_sent();
   const BsonDoc of_series = cluster.run("{'collStats': 'ts', '$db': 'app'}");
@@ -1237,6 +1248,16 @@ TEST_CASE("statistics and hints of a sharded time series are those of its bucket
   CHECK(cluster.sent_to(2, "createIndexes").at(0).view()["isTimeseriesNamespace"].truthy());
   cluster.run("{'listIndexes': 'ts', '$db': 'app'}");
   CHECK(cluster.sent_to(1, "listIndexes").at(0).view().first().as_string() == "system.buckets.ts");
+}
+
+TEST_CASE("buckets are as long as the table says that the shards know, not as a view's answer said") {
+  const BsonDoc aggregation = doc("{'aggregate': 'b', 'pipeline': [{'$_internalUnpackBucket': {'timeField': 't', "
+                                  "'bucketMaxSpanSeconds': 3600, 'x': 1}}, {'$match': {'a': 1}}], 'cursor': {}}");
+  CHECK(exec::with_bucket_span(aggregation, 3600).view().empty());
+  CHECK(exec::with_bucket_span(doc("{'aggregate': 'b', 'pipeline': [{'$match': {}}]}"), 1).view().empty());
+  CHECK(to_json(exec::with_bucket_span(aggregation, 86'400)) ==
+        to_json(doc("{'aggregate': 'b', 'pipeline': [{'$_internalUnpackBucket': {'timeField': 't', "
+                    "'bucketMaxSpanSeconds': 86400, 'x': 1}}, {'$match': {'a': 1}}], 'cursor': {}}")));
 }
 
 TEST_CASE("a getMore may name the time that its cursor reads at") {

@@ -1027,6 +1027,44 @@ TEST_CASE("measurements of a sharded time series go to the shards of their bucke
   }
 }
 
+TEST_CASE("what is written to the buckets themselves are no measurements", "[write][cluster][timeseries]") {
+  std::vector<State> states;
+  states.push_back({buckets_by("{'meta': 1}", {"{'meta': 'b'}"}), 0, catalog::TimeSeries{"t", "m", 60}});
+  Cluster cluster(std::move(states), {"{'n': 1, 'ok': 1.0}", "{'n': 1, 'ok': 1.0}", "{'n': 1, 'ok': 1.0}"});
+  cluster.router.run("{'insert': 'system.buckets.c', 'documents': [{'_id': 1, 'control': {'version': 1}, 'meta': 'a'}, "
+                     "{'_id': 2, 'control': {'version': 1}, 'meta': 'z'}]}");
+  CHECK(cluster.sent() == Lines{"s0 insert 1 table 1", "s1 insert 2 table 1"});
+  cluster.router.run("{'delete': 'system.buckets.c', 'deletes': [{'q': {'meta': 'z'}, 'limit': 1}]}");
+  CHECK(cluster.sent().back() == "s1 delete -1 table 1");
+  CHECK_FALSE(cluster.router.shards.sent.back().command.view()["isTimeseriesNamespace"].exists());
+  const std::string refused = cluster.router.run(
+      "{'insert': 'system.buckets.c', 'documents': [{'_id': 3}], 'isTimeseriesNamespace': true}");
+  CHECK(refused.find("5916401") != std::string::npos);
+}
+
+TEST_CASE("writes follow a collection that becomes a sharded time series, or is none any more",
+          "[write][cluster][timeseries]") {
+  const bool becomes = GENERATE(true, false);
+  const char* const command =
+      GENERATE("{'insert': 'c', 'documents': [{'_id': 1, 't': {'$date': '2024-01-01T11:00:00Z'}, 'm': 'z'}]}",
+               "{'delete': 'c', 'deletes': [{'q': {'m': 'z'}, 'limit': 0}]}");
+  std::vector<State> states;
+  const State series{buckets_by("{'meta': 1}", {}), 0, catalog::TimeSeries{"t", "m", 60}};
+  if (becomes) states = {State{}, series};
+  if (!becomes) states = {series, State{}};
+  const std::string stale = "{'ok': 0.0, 'code': 13388, 'errmsg': 'stale', 'ns': 'db.system.buckets.c', "
+                            "'vReceived': {}, 'shardId': 's0'}";
+  Cluster cluster(std::move(states), {stale, "{'n': 1, 'ok': 1.0}", "{'n': 1, 'ok': 1.0}"});
+  const std::string reply = cluster.router.run(command);
+  INFO(reply);
+  CHECK(number(reply, "n") == 1);
+  const auto& sent = cluster.router.shards.sent;
+  REQUIRE(sent.size() == 2);
+  CHECK(collection_of(sent[0]) == (becomes ? "c" : "system.buckets.c"));
+  CHECK(collection_of(sent[1]) == (becomes ? "system.buckets.c" : "c"));
+  CHECK(sent[1].command.view()["isTimeseriesNamespace"].truthy() == becomes);
+}
+
 TEST_CASE("to 5.0 no buckets are looked for", "[write][cluster][timeseries]") {
   std::vector<State> states;
   states.push_back({buckets_by("{'meta': 1}", {"{'meta': 'b'}"}), 0, catalog::TimeSeries{"t", "m", 60}});
