@@ -1,5 +1,7 @@
 #include "proxy/server/client_connection.h"
 
+#include <absl/container/btree_map.h>
+
 #include <chrono>
 
 #include "cursor/bson_validator.h"
@@ -344,31 +346,25 @@ Task<bool> ClientConnection::handle_message() {
   return handle_unknown();
 }
 
-// A killCursors for each namespace in turn, by its rules.
+// A killCursors for each namespace, by its rules.
 Task<bool> ClientConnection::handle_kill_cursors() {
   const auto parsed = wire::parse_op_kill_cursors(message_.bytes());
   if (parsed.has_error()) {
     log::info("connection {} from {} closed: {}", client_.connection_id, client_.peer, parsed.error().message);
     co_return false;
   }
-  std::string ns;
-  std::vector<std::int64_t> ids;
+  absl::btree_map<std::string, std::vector<std::int64_t>> ids;
   bool any_unknown = false;
+  TimeSlice slice(environment_.context.pump);
   for (Bytes rest = *parsed; !rest.empty(); rest = rest.subspan(sizeof(std::int64_t))) {
+    if (slice.is_over()) co_await slice.next();
     const auto id = load_le<std::int64_t>(rest.data());
-    std::string its_ns = environment_.context.shared.cursors.ns_of(id);
-    any_unknown = any_unknown || its_ns.empty();
-    if (its_ns.empty()) continue;
-    if (its_ns != ns && !ids.empty()) {
-      auto killing = kill_cursors(ns, ids);
-      co_await killing;
-      ids.clear();
-    }
-    ns = std::move(its_ns);
-    ids.push_back(id);
+    std::string ns = environment_.context.shared.cursors.ns_of(id);
+    any_unknown = any_unknown || ns.empty();
+    if (!ns.empty()) ids[std::move(ns)].push_back(id);
   }
-  if (!ids.empty()) {
-    co_await kill_cursors(ns, ids);
+  for (const auto& [ns, of_ns] : ids) {
+    co_await kill_cursors(ns, of_ns);
   }
   if (any_unknown && reaches_older()) {
     co_await relay(true);

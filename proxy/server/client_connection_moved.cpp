@@ -12,6 +12,7 @@
 #include "cursor/registry.h"
 #include "proxy/base/ip_address.h"
 #include "proxy/base/log.h"
+#include "proxy/base/time_slice.h"
 #include "proxy/base/memory_wait.h"
 #include "proxy/base/tcp_transport.h"
 #include "proxy/exec/access/authentication.h"
@@ -345,7 +346,9 @@ Task<Result<void>> ClientConnection::kill_in_older(const exec::Request& request,
   const ValueView cursors = request.body["cursors"];
   if (!request.body.first().is_string() || !cursors.is_array()) co_return Result<void>();
   std::vector<std::int64_t> unknown;
+  TimeSlice slice(environment_.context.pump);
   for (auto at = cursors.as_document().begin(); !at.done(); ++at) {
+    if (slice.is_over()) co_await slice.next();
     if (at->type == BsonType::int64 && is_unknown_cursor(at->as_int64())) unknown.push_back(at->as_int64());
     if (unknown.size() < killed_at_once) continue;
     auto killing = kill_some_in_older(request, std::exchange(unknown, {}), killed);

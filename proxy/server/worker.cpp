@@ -276,11 +276,15 @@ Task<void> Worker::shut_down(TimePoint cut, std::vector<Worker*> before) {
   close_sessions(true);
   const auto patient = [this, cut] { return Clock::now() < cut && !hurried_; };
   while (!connections_.empty() && patient()) co_await loop_.sleep_for(look_interval);
-  if (!connections_.empty()) {
+  const bool cuts = !connections_.empty();
+  if (cuts) {
     co_await cut_sessions();
   }
   close_sessions(false);
-  while (!connections_.empty()) co_await loop_.sleep_for(look_interval);
+  while (!connections_.empty()) {
+    if (cuts) gateway_->abort_calls();  // a command that has been cut may still begin another call
+    co_await loop_.sleep_for(look_interval);
+  }
   for (const Worker* other : before) {
     while (!other->done()) co_await loop_.sleep_for(look_interval);
   }

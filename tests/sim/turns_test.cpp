@@ -1,4 +1,6 @@
 // Long work in turns: what others get done beside it. Time passes here with each look at the clock.
+#include <array>
+#include <cstring>
 #include <functional>
 
 #include "proxy/base/time_slice.h"
@@ -200,6 +202,61 @@ TEST_CASE("point finds pass a killCursors of very many ids") {
   check_turns(world, {std::move(kill).finish()}, 2 * ids / 16 / 4, [](DocView reply) {
     CHECK((reply["cursorsNotFound"].is_array() && reply["cursorsNotFound"].as_document().count() == ids));
   });
+}
+
+TEST_CASE("point finds pass an endSessions of very many sessions") {
+  constexpr int sessions = 9'000;
+  SimWorld world(sharded_world(2, 100));
+  store_documents(world, 100);
+  BsonWriter end;
+  end.begin_array("endSessions");
+  for (int i = 0; i < sessions; ++i) {
+    std::array<std::uint8_t, 16> id{};
+    std::memcpy(id.data(), &i, sizeof i);
+    end.begin_document_item().append_binary("id", 4, id).end();
+  }
+  end.end().append("$db", "admin");
+  // 16 are read between two readings of the clock; 64 are ended.
+  check_turns(world, {std::move(end).finish()}, sessions / 16 / 4, [](DocView reply) { CHECK(is_ok(reply)); });
+}
+
+TEST_CASE("point finds pass a bulkWrite of many operations whose results are put in order") {
+  constexpr int operations = 20'000;
+  SimWorldOptions options = sharded_world(2, 100);
+  options.routing += ranged_collection("app.other", 2, operations / 2);
+  SimWorld world(std::move(options));
+  store_documents(world, 100);
+  int first = 0;
+  const auto bulk = [&] {
+    first += 1'000'000;
+    BsonWriter out;
+    out.append("bulkWrite", 1).begin_array("ops");
+    for (int i = 0; i < operations; ++i) {
+      out.begin_document_item().append("insert", i % 2).begin_document("document");
+      out.append("_id", i % 4 < 2 ? first + i : -first - i).end().end();
+    }
+    out.end().begin_array("nsInfo");
+    for (const char* const ns : {"app.other", "app.unsharded"}) out.begin_document_item().append("ns", ns).end();
+    out.end().begin_document("cursor").append("batchSize", operations).end();
+    out.append("ordered", false).append("$db", "admin");
+    return std::move(out).finish();
+  };
+  const auto check = [&](DocView reply) {
+    CHECK(reply["nInserted"].to_int64() == operations);
+    std::int32_t index = 0;
+    for (const Element& result : reply.find_path("cursor.firstBatch").as_document()) {
+      if (result.as_document()["idx"].as_int32() != index++) FAIL("out of order at " << index);
+    }
+    CHECK(index == operations);
+  };
+  const int in_no_time = finds_beside(world, {bulk()}, check);
+  int in_time = 0;
+  {
+    const TimePasses passes;
+    in_time = finds_beside(world, {bulk()}, check);
+  }
+  CAPTURE(in_no_time, in_time);
+  CHECK(in_time - in_no_time >= 4 * operations / 64 / 12);
 }
 
 TEST_CASE("point finds pass a write of many operations that is planned and divided") {

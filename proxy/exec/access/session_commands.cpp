@@ -7,6 +7,7 @@
 #include "proxy/auth/impersonation.h"
 #include "proxy/auth/users.h"
 #include "proxy/base/log.h"
+#include "proxy/base/time_slice.h"
 #include "proxy/exec/access/authorization.h"
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/core/arguments.h"
@@ -52,26 +53,27 @@ Result<std::string> parse_uid(const Request& request, DocView session) {
 }
 
 // {endSessions: [{id: UUID, uid: hash of the user's name}, …]}
-Result<SessionIds> parse_sessions(const Request& request) {
+Task<Result<SessionIds>> parse_sessions(Context& context, const Request& request) {
   const Element list = request.body.first();
-  if (!list.is_array()) return wrong_type(fmt::format("{0}.{0}", request.name), list, "array");
+  if (!list.is_array()) co_return wrong_type(fmt::format("{0}.{0}", request.name), list, "array");
   SessionIds ids;
-  for (const Element& item : list.as_document()) {
-    const std::string_view id =
-        item.is_document() ? session_uuid(item.as_document()) : std::string_view();
+  TimeSlice slice(context.pump);
+  for (auto item = list.as_document().begin(); !item.done(); ++item) {
+    if (slice.is_over()) co_await slice.next();
+    const std::string_view id = item->is_document() ? session_uuid(item->as_document()) : std::string_view();
     if (id.empty()) {
-      return Error(ErrorCode::type_mismatch,
-                   fmt::format("BSON field '{}' must hold sessions: {{id: UUID}}", request.name));
+      co_return Error(ErrorCode::type_mismatch,
+                      fmt::format("BSON field '{}' must hold sessions: {{id: UUID}}", request.name));
     }
-    auto uid = parse_uid(request, item.as_document());
-    if (uid.has_error()) return uid.error();
+    auto uid = parse_uid(request, item->as_document());
+    if (uid.has_error()) co_return uid.error();
     ids.insert({std::string(id), *std::move(uid)});
     if (ids.size() > sessions_per_command_max) {
-      return Error(ErrorCode::invalid_length, fmt::format("{} takes at most {} sessions",
-                                                          request.name, sessions_per_command_max));
+      co_return Error(ErrorCode::invalid_length, fmt::format("{} takes at most {} sessions",
+                                                             request.name, sessions_per_command_max));
     }
   }
-  return ids;
+  co_return ids;
 }
 
 // Unauthorized(13) for the first session that names another user, unless this one may speak for others. Servers look at
@@ -88,14 +90,16 @@ Result<void> check_uids(const Context& context, const Client& client, auth::Acti
   return {};
 }
 
-// Unauthorized(13) for the first session that is another user's.
-Result<void> check_own(const Context& context, const Client& client, const SessionIds& ids) {
-  if (!context.shared.authorization) return {};
+// Unauthorized(13) for the first session that is another user's. `ids` outlives the task, and stays as it is.
+Task<Result<void>> check_own(Context& context, const Client& client, const SessionIds& ids) {
+  if (!context.shared.authorization) co_return Result<void>();
+  TimeSlice slice(context.pump);
   for (const NamedSession& session : ids) {
+    if (slice.is_over()) co_await slice.next();
     if (!context.shared.session_owners.is_another_users(session_id_of(session.id), client.user, Clock::now())) continue;
-    return Error(ErrorCode::unauthorized, "the logical session is another user's");
+    co_return Error(ErrorCode::unauthorized, "the logical session is another user's");
   }
-  return {};
+  co_return Result<void>();
 }
 
 // Shards that keep sessions. Config servers are none of them: a change of the cluster's table that is killed in its
@@ -191,28 +195,40 @@ Task<Result<Response>> start_session(Context& context, Client& client, const Req
 
 // Null: every user's.
 Task<void> end_everything_of(Context& context, const SessionIds* sessions, bool wait) {
+  constexpr std::size_t sessions_per_step = 64;  // each is looked for in all stripes of two tables
   CursorRegistry& cursors = context.shared.cursors;
   TransactionTable& transactions = *context.shared.transactions;
-  std::vector<SessionId> ids;
-  if (sessions != nullptr) {
-    for (const NamedSession& session : *sessions) ids.push_back(session_id_of(session.id));
-  }
-  end_cursors(context, sessions == nullptr ? cursors.kill_all_sessions() : cursors.kill_sessions(ids),
-              CursorEnd::killed);
   TaskGroup aborts;
-  for (OpenTransaction& open :
-       sessions == nullptr ? transactions.end_all_sessions() : transactions.end_sessions(ids)) {
-    (wait ? aborts : context.background).start(abort_on_shards(context, std::move(open)));
+  const auto abort_all = [&](std::vector<OpenTransaction> opened) {
+    for (OpenTransaction& open : opened) {
+      (wait ? aborts : context.background).start(abort_on_shards(context, std::move(open)));
+    }
+  };
+  if (sessions == nullptr) {
+    end_cursors(context, cursors.kill_all_sessions(), CursorEnd::killed);
+    abort_all(transactions.end_all_sessions());
+  } else {
+    TimeSlice slice(context.pump);
+    std::vector<SessionId> some;
+    for (auto at = sessions->begin(); at != sessions->end();) {
+      some.clear();
+      for (; at != sessions->end() && some.size() < sessions_per_step; ++at) some.push_back(session_id_of(at->id));
+      end_cursors(context, cursors.kill_sessions(some), CursorEnd::killed);
+      abort_all(transactions.end_sessions(some));
+      if (slice.is_over(4 * limits::kib)) co_await slice.next();
+    }
   }
   co_await aborts.wait();
 }
 
 Task<Result<Response>> refresh_sessions(Context& context, Client& client, const Request& request) {
-  auto ids = parse_sessions(request);
+  const auto ids = co_await parse_sessions(context, request);
   if (ids.has_error()) co_return ids.error();
   if (auto checked = check_uids(context, client, {}, *ids); checked.has_error()) co_return checked.error();
   if (context.shared.authorization) {
+    TimeSlice slice(context.pump);
     for (const NamedSession& session : *ids) {
+      if (slice.is_over()) co_await slice.next();
       if (auto claimed = claim_session(context, client, session.id); claimed.has_error()) co_return claimed.error();
     }
   }
@@ -245,7 +261,7 @@ SessionIds ids_of_user(const Context& context, std::string_view user) {
 
 // endSessions and killSessions
 Task<Result<Response>> end_sessions(Context& context, Client& client, const Request& request) {
-  auto ids = parse_sessions(request);
+  auto ids = co_await parse_sessions(context, request);
   if (ids.has_error()) co_return ids.error();
   const bool authorization = context.shared.authorization;
   if (authorization && client.user.empty()) co_return ok_response();  // belongs to no user
@@ -253,7 +269,8 @@ Task<Result<Response>> end_sessions(Context& context, Client& client, const Requ
   const auth::ActionSet allowing = kills ? auth::ActionSet(auth::Action::kill_any_session) : auth::ActionSet();
   if (auto checked = check_uids(context, client, allowing, *ids); checked.has_error()) co_return checked.error();
   if (!may_on_cluster(context, client, auth::Action::kill_any_session)) {
-    if (auto own = check_own(context, client, *ids); own.has_error()) co_return own.error();
+    const auto own = co_await check_own(context, client, *ids);
+    if (own.has_error()) co_return own.error();
   }
   // All: the user's own, where there are users.
   bool all = kills && ids->empty();
@@ -264,7 +281,9 @@ Task<Result<Response>> end_sessions(Context& context, Client& client, const Requ
   auto ending = end_everything_of(context, all ? nullptr : &*ids, waits_for_shards(request));
   co_await ending;
   if (authorization) {
+    TimeSlice slice(context.pump);
     for (const NamedSession& session : *ids) {
+      if (slice.is_over()) co_await slice.next();
       context.shared.session_owners.release(session_id_of(session.id), client.user);
     }
     client.login.session = {};

@@ -270,6 +270,7 @@ Task<Result<void>> read_stored_users(Context& context) {
     std::string generation;
     co_return co_await read_cluster_users(context, &generation);
   }
+  const std::uint64_t number = context.shared.users.begin_read();
   auto asking = ask_for_users(context, users_command());
   const ShardOutcome outcome = co_await asking;
   if (outcome.error) co_return *outcome.error;
@@ -281,7 +282,9 @@ Task<Result<void>> read_stored_users(Context& context) {
   std::size_t unknown_roles = 0;
   add_users(users, *batch, unknown_roles);
   const std::size_t count = users.size();
-  if (context.shared.users.feed(std::move(users))) {
+  // Not if the answer to a later question came first.
+  const auto fed = context.shared.users.feed(number, std::move(users));
+  if (fed && *fed) {
     log::info(
         "users: {} were read from shard {}; {} roles of theirs are not known here, and allow "
         "nothing",

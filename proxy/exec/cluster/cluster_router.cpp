@@ -11,6 +11,7 @@
 #include "allocator/limits.h"
 #include "proxy/auth/logical_clock.h"
 #include "proxy/exec/cluster/cluster_table.h"
+#include "proxy/exec/core/ask_workers.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/shard/interrupt.h"
 #include "proxy/shard/waiter.h"
@@ -188,7 +189,9 @@ Task<Result<void>> ClusterRouter::learn_database(std::string name, RouteWait wai
   auto asking = ask_about(databases_asked_, name + (wait.make_database ? "." : ""), after, std::move(ask), wait);
   auto known = co_await asking;
   if (known.has_error()) {
-    if (known.error().is(ErrorCode::namespace_not_found)) databases_.erase(name);
+    const auto now = databases_.find(name);
+    const bool is_older = now != databases_.end() && now->second.read <= after;  // else another read came meanwhile
+    if (known.error().is(ErrorCode::namespace_not_found) && is_older) databases_.erase(now);
     co_return std::move(known.error());
   }
   keep(databases_, name,
@@ -236,9 +239,44 @@ Task<Result<std::uint64_t>> know_shards(Context& context, std::uint64_t time, Ro
   co_return co_await asking;
 }
 
+namespace {
+
+Task<Result<bool>> told(Task<Result<void>> reading) {
+  const auto read = co_await reading;
+  co_return read.has_error() ? Result<bool>(read.error()) : Result<bool>(true);
+}
+
+}  // namespace
+
+Task<Result<void>> ClusterRouter::read_again(Reads reads, RouteWait wait) {
+  std::function<Task<Result<bool>>(ClusterTable&)> ask = [reads](ClusterTable& table) {
+    return told((table.*reads)());
+  };
+  auto asking = answer_of<bool>(ask_first_worker<bool>(std::move(ask)), wait);
+  const auto answered = co_await asking;
+  if (answered.has_error()) co_return answered.error();
+  // What was posted to the workers before has reached them when they answer.
+  auto reaching = ask_workers<bool>(context_, [](const Context&) { return true; });
+  co_await reaching;
+  co_return Result<void>();
+}
+
+Task<Result<void>> read_shards_again(Context& context, RouteWait wait) {
+  auto reading = static_cast<ClusterRouter*>(context.router)->read_again(&ClusterTable::read_shards, wait);
+  co_return co_await reading;
+}
+
+Task<Result<void>> read_concern_defaults_again(Context& context, RouteWait wait) {
+  auto reading = static_cast<ClusterRouter*>(context.router)->read_again(&ClusterTable::read_concern_defaults, wait);
+  co_return co_await reading;
+}
+
 // As many names as the cache has, at most. To make room, names that were unused since the last time go; else all do.
 template <class Ptr>
 void ClusterRouter::keep(Names<Ptr>& names, const std::string& name, Known<Ptr> known) {
+  // The first worker has offered a later read meanwhile.
+  const auto found = names.find(name);
+  if (found != names.end() && !found->second.stale && found->second.read > known.read) return;
   if (names.size() >= cluster::CatalogCache::names_max && !names.contains(name)) {
     absl::erase_if(names, [](auto& entry) { return !std::exchange(entry.second.used, false); });
     if (names.size() >= cluster::CatalogCache::names_max) names.clear();

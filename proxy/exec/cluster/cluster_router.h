@@ -28,6 +28,9 @@ class ClusterRouter final : public Router {
   Task<Result<void>> learn(RouteNames names, RouteWait wait) override;
   Task<void> learn_keys(TimePoint deadline) override;
   Task<Result<std::uint64_t>> know_shards(std::uint64_t time, RouteWait wait);
+  // Has the first worker read something again; all workers' next commands know it.
+  using Reads = Task<Result<void>> (ClusterTable::*)();
+  Task<Result<void>> read_again(Reads reads, RouteWait wait);
   void note_stale(RouteName name) override;
   const catalog::ConcernDefaults* concern_defaults() const override { return concern_defaults_.get(); }
   std::size_t databases() const override { return databases_.size(); }

@@ -191,11 +191,14 @@ Task<void> ClusterTable::look_again() {
 }
 
 Task<Result<void>> ClusterTable::read_concern_defaults() {
+  const std::uint64_t number = ++concern_reads_;
   auto read = co_await config_.concern_defaults();
   if (read.has_error()) {
     log::warning("the default read and write concerns cannot be read: {}", read.error().message);
     co_return std::move(read.error());
   }
+  if (number < concern_read_used_) co_return Result<void>();  // the answer to a later question came first
+  concern_read_used_ = number;
   if (*read == (concern_defaults_ ? *concern_defaults_ : catalog::ConcernDefaults())) co_return Result<void>();
   concern_defaults_ = std::make_shared<const catalog::ConcernDefaults>(*std::move(read));
   log::info("default read concern {}, write concern {}", to_json(concern_defaults_->read.view()),
@@ -419,49 +422,6 @@ Task<void> forget_everywhere(Context& context, std::string db, std::string colle
   };
   auto on_all = ask_workers<bool>(context, std::move(forget_known));
   co_await on_all;
-}
-
-namespace {
-
-struct TableRead final {
-  Event done;
-  Result<void> result;
-};
-
-using ReadTable = Task<Result<void>> (*)(ClusterTable& table);
-
-Task<void> read_on_first(std::shared_ptr<TableRead> reading, Loop* home, ClusterTable* table, ReadTable read) {
-  auto result = co_await read(*table);
-  home->post([reading = std::move(reading), result = std::move(result)]() mutable {
-    reading->result = std::move(result);
-    reading->done.set();
-  });
-}
-
-Task<Result<void>> read_again_for_all(Context& context, ReadTable read) {
-  auto reading = std::make_shared<TableRead>();
-  Context* const first = first_of(context);
-  first->loop.post([reading, home = &context.loop, first, read] {
-    first->background.start(read_on_first(reading, home, first->shared.cluster.get(), read));
-  });
-  co_await reading->done;
-  if (reading->result.has_error()) co_return reading->result;
-  // What was posted to the workers before has reached them when they answer.
-  auto asking = ask_workers<bool>(context, [](const Context&) { return true; });
-  co_await asking;
-  co_return Result<void>();
-}
-
-Task<Result<void>> read_shards_of(ClusterTable& table) { return table.read_shards(); }
-
-Task<Result<void>> read_concern_defaults_of(ClusterTable& table) { return table.read_concern_defaults(); }
-
-}  // namespace
-
-Task<Result<void>> read_shards_again(Context& context) { return read_again_for_all(context, read_shards_of); }
-
-Task<Result<void>> read_concern_defaults_again(Context& context) {
-  return read_again_for_all(context, read_concern_defaults_of);
 }
 
 }  // namespace spillway::exec

@@ -101,6 +101,7 @@ class ClusterTable final : public cluster::ShardDirectory {
   std::uint64_t forgotten_ = 0;  // how often something was forgotten
   bool keys_refused_ = false;
   catalog::ConcernDefaults::Ptr concern_defaults_;
+  std::uint64_t concern_reads_ = 0, concern_read_used_ = 0;  // their numbers
 };
 
 // What was known of these names before is not used by a command that begins when this has returned, on any worker.
@@ -109,9 +110,10 @@ Task<void> forget_everywhere(Context& context, std::string db, std::string colle
 // ClusterTable::know_shards(): when it returns, this worker's next commands know these shards. Errors: of the config
 // servers, of the wait.
 Task<Result<std::uint64_t>> know_shards(Context& context, std::uint64_t time, RouteWait wait);
-// Reads config.shards: when it returns, all workers' next commands know what it says. Errors: of the config servers.
-Task<Result<void>> read_shards_again(Context& context);
+// Reads config.shards: when it returns, all workers' next commands know what it says. Errors: of the config servers, of
+// the wait.
+Task<Result<void>> read_shards_again(Context& context, RouteWait wait);
 // Reads what setDefaultRWConcern has set, likewise.
-Task<Result<void>> read_concern_defaults_again(Context& context);
+Task<Result<void>> read_concern_defaults_again(Context& context, RouteWait wait);
 
 }  // namespace spillway::exec

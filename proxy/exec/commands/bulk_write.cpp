@@ -104,7 +104,8 @@ Task<Result<void>> run_groups(Context& context, Client& client, const Request& r
                               BulkTotals& totals, KeptDocuments& results) {
   TimeSlice slice(context.pump);
   bool wrote = false;
-  for (const BulkGroup& group : bulk_groups(command)) {
+  const std::vector<BulkGroup> groups = co_await bulk_groups(slice, command);
+  for (const BulkGroup& group : groups) {
     if (wrote) {
       if (const Error* why = client.interrupt.requested()) co_return *why;
       if (Clock::now() >= request.deadline) co_return time_limit_exceeded();
@@ -139,12 +140,18 @@ Task<Result<void>> run_groups(Context& context, Client& client, const Request& r
   co_return Result<void>();
 }
 
-void sort_by_operation(KeptDocuments& results) {
-  std::vector<BsonDoc> documents = results.take_documents();
-  std::sort(documents.begin(), documents.end(), [](const BsonDoc& a, const BsonDoc& b) {
-    return a.view()["idx"].as_int32() < b.view()["idx"].as_int32();
-  });
-  for (BsonDoc& document : documents) results.add_paid(std::move(document));
+// Groups are executed one after another. An operation has one result at most.
+Task<void> put_in_order(TimeSlice& slice, KeptDocuments& results, std::size_t operations) {
+  std::vector<BsonDoc> given = results.take_documents();
+  std::vector<BsonDoc> placed(operations);
+  for (BsonDoc& document : given) {
+    placed.at(static_cast<std::size_t>(document.view()["idx"].as_int32())) = std::move(document);
+    if (slice.is_over_short(sizeof(BsonDoc))) co_await slice.next();
+  }
+  for (BsonDoc& document : placed) {
+    if (!document.view().empty()) results.add_paid(std::move(document));
+    if (slice.is_over_short(sizeof(BsonDoc))) co_await slice.next();
+  }
 }
 
 Task<Result<Response>> bulk_write(Context& context, Client& client, const Request& request) {
@@ -175,7 +182,10 @@ Task<Result<Response>> bulk_write(Context& context, Client& client, const Reques
   KeptDocuments results(context.shared.memory.cursors);
   auto running = run_groups(context, client, request, *command, totals, results);
   if (auto ran = co_await running; ran.has_error()) co_return std::move(ran.error());
-  if (!command->ordered) sort_by_operation(results);
+  slice.renew();
+  if (!command->ordered) {
+    co_await put_in_order(slice, results, command->operations.size());
+  }
   auto answering =
       answer_documents(context, client, request, std::move(results), "$cmd.bulkWrite", FirstBatch{.size = documents});
   auto answer = co_await answering;

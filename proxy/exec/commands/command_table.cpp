@@ -303,12 +303,12 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
   client.running = &request;
   client.running_since = request.arrived;
   client.operation_id = context.shared.next_operation_id.fetch_add(1, std::memory_order_relaxed);
-  client.interrupt.clear();
   client.busy.enter(context.shared.connections.busy);
   if (context.shared.fail_command.on()) [[unlikely]] {
     response = co_await fail_on_purpose(context, client, request);
     if (response) {
       client.running = nullptr;
+      client.interrupt.clear();
       if (!response->closes) context.shared.metrics.commands[spec->index].failed.add();
       if (tells_time) tell_times(context, client, request, *response);
       co_return *std::move(response);
@@ -334,6 +334,8 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
     result = co_await again;
   }
   client.running = nullptr;
+  // Not where the next one begins: a shutdown may have come while that waited for something before.
+  client.interrupt.clear();
   request.routes = nullptr;
   const Duration taken = Clock::now() - request.arrived;
   context.command_times->by_command[spec->index].add(taken);

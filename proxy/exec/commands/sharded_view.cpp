@@ -124,8 +124,8 @@ DocView unpacking_of(DocView stages) {
   return named.name == unpack_stage && named.is_document() ? named.as_document() : DocView();
 }
 
-// What shards from 5.2 on know of the buckets. Without the second they take times outside of 1970 to 2038 for such as no
-// bucket has.
+// What shards from 5.2 on know of the buckets. Without the second they take it that no bucket has a time outside of
+// 1970 to 2038.
 void append_unpacking(BsonWriter& out, DocView unpacking, DocView view) {
   out.begin_document_item().begin_document(unpack_stage).append_elements(unpacking);
   const ValueView mixed = view["timeseriesMayContainMixedData"], extended = view["timeseriesUsesExtendedRange"];

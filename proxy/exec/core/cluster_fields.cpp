@@ -1,7 +1,7 @@
 #include "proxy/exec/core/cluster_fields.h"
 
 #include <algorithm>
-#include <cstring>
+#include <array>
 #include <span>
 
 #include "cursor/field_table.h"
@@ -122,15 +122,21 @@ void append_versions(BsonWriter& out, const ShardCommand& command, std::int32_t 
   catalog::append_database_version(out, *by.database()->version);
 }
 
-bool reads_constants(const shard::Command& command, DocView body) {
-  if (!with_constants.contains(name_of(body))) return false;
-  const auto names = [&command](std::string_view text) {
-    const auto sections = std::span(command.sections).first(command.section_count);
-    return std::any_of(sections.begin(), sections.end(), [text](const iovec& piece) {
-      return ::memmem(piece.iov_base, piece.iov_len, text.data(), text.size()) != nullptr;
-    });
-  };
-  return names("$$") && (names("$$NOW") || names("$$CLUSTER_TIME")) && !body["runtimeConstants"].exists();
+Mentions mentions_in(const shard::Command& command) noexcept {
+  constexpr std::array<std::string_view, 2> constants = {"$$NOW", "$$CLUSTER_TIME"};
+  constexpr std::array<std::string_view, 5> stages = {"$lookup", "$graphLookup", "$unionWith", "$merge", "$out"};
+  Mentions found;
+  for (const iovec& piece : std::span(command.sections).first(command.section_count)) {
+    std::string_view left(static_cast<const char*>(piece.iov_base), piece.iov_len);
+    for (auto at = left.find('$'); at != left.npos && !(found.constants && found.namespaces); at = left.find('$')) {
+      left.remove_prefix(at);
+      const auto begins = [left](std::string_view text) { return left.starts_with(text); };
+      found.constants = found.constants || std::any_of(constants.begin(), constants.end(), begins);
+      found.namespaces = found.namespaces || std::any_of(stages.begin(), stages.end(), begins);
+      left.remove_prefix(1);
+    }
+  }
+  return found;
 }
 
 // All shards of an operation, the merging one too, have one time.
@@ -258,7 +264,7 @@ void note_failed_participant(Context& context, const OfTransaction& transaction,
   }
 }
 
-bool needs_router(const Context& context, const ShardCommand& command, DocView body) {
+bool needs_router(const Context& context, const ShardCommand& command, DocView body, Mentions mentions) {
   if (!context.in_cluster() || command.shard == cluster::config_shard) return false;
   if (command.by.what() == RoutedBy::What::nothing) return false;  // they get no concerns, either
   if (context.gateway.capabilities(command.shard).max_wire_version < wire_version_of_5_0) return false;
@@ -269,11 +275,15 @@ bool needs_router(const Context& context, const ShardCommand& command, DocView b
   if (!reads.contains(name)) return false;
   if (command.by.what() == RoutedBy::What::unsharded) return true;  // it may be a view
   if (name != "aggregate") return false;
-  const Bytes bytes = body.bytes();
-  for (const std::string_view stage : {"$lookup", "$graphLookup", "$unionWith", "$merge", "$out"}) {
-    if (::memmem(bytes.data(), bytes.size(), stage.data(), stage.size()) != nullptr) return true;
-  }
-  return false;
+  return mentions.namespaces;
+}
+
+Mentions mentions_of(const Context& context, const ShardCommand& command, DocView body) noexcept {
+  if (command.mentions) return *command.mentions;
+  if (!context.in_cluster() || command.by.what() == RoutedBy::What::nothing) return {};
+  const Element first = body.first();
+  const bool explains = first.name == "explain" && first.is_document();
+  return explains || with_constants.contains(first.name) ? mentions_in(command.command) : Mentions();
 }
 
 void complete_write_concern(const Context& context, Request& request) {
@@ -304,7 +314,7 @@ bool waits_for_version(const Context& context, const ShardCommand& command) {
 }
 
 BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, const shard::CallOptions& options,
-                         DocView body, const std::optional<OfTransaction>& transaction) {
+                         DocView body, Mentions mentions, const std::optional<OfTransaction>& transaction) {
   BsonWriter out;
   const Services& shared = context.shared;
   if (const auto time = shared.clock.for_server(shared.shards_trust_us)) auth::append_cluster_time(out, *time);
@@ -327,7 +337,8 @@ BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, co
     return std::move(out).finish();
   }
   append_versions(out, command, wire);
-  if (reads_constants(command.command, body)) append_constants(out, shared.clock.now(), options.time);
+  const bool with_own = mentions.constants && with_constants.contains(name_of(body));
+  if (with_own && !body["runtimeConstants"].exists()) append_constants(out, shared.clock.now(), options.time);
   const bool from_any_member =
       options.read_preference != nullptr && options.read_preference->mode != shard::ReadMode::primary;
   if (!has_concern) append_read_concern(out, body, defaults, wire, from_any_member, options.as_router, contact);

@@ -23,15 +23,17 @@ bool may_have_version(const Context& context, catalog::ShardIndex shard, std::in
 // client names no readConcern or writeConcern, the cluster's default ones (from 4.4 on).
 // `body`: the command's. `transaction`: transaction_of(body).
 BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, const shard::CallOptions& options,
-                         DocView body, const std::optional<OfTransaction>& transaction);
+                         DocView body, Mentions mentions, const std::optional<OfTransaction>& transaction);
 bool adds_fields(const Context& context);
 // May the shard have to ask other shards for this command? From 5.0 on it does so for its cluster's own servers only:
 // for an ordinary client it takes its own part of a collection for the whole, and $mergeCursors ends the server.
 // Source: mongod's mongod_process_interface_factory.cpp; tried on 6.0.
-bool needs_router(const Context& context, const ShardCommand& command, DocView body);
+bool needs_router(const Context& context, const ShardCommand& command, DocView body, Mentions mentions);
 // Gives the client's writeConcern the default's w if it has none, and the default's j if it says nothing of journals;
 // one that is empty becomes the default. From 5.0 on, as a mongos does: shards would take w: 1.
 void complete_write_concern(const Context& context, Request& request);
+// What the fields depend on beside: the command's own `mentions`, or what is found now. 16 MB take a millisecond.
+Mentions mentions_of(const Context& context, const ShardCommand& command, DocView body) noexcept;
 // The body of a command to a shard.
 DocView body_of(const shard::Command& command);
 

@@ -26,10 +26,10 @@ shard::CallOptions with_places(const ShardCommand& command, shard::CallOptions o
   return options;
 }
 
-shard::CallOptions over_its_connection(const Context& context, const ShardCommand& command,
-                                       shard::CallOptions options) {
-  options.as_router = context.in_cluster() && needs_router(context, command, body_of(command.command));
-  return options;
+bool is_same(const shard::Command& a, const shard::Command& b) noexcept {
+  const auto pieces = [](const shard::Command& of) { return std::span(of.sections).first(of.section_count); };
+  const auto same = [](const iovec& x, const iovec& y) { return x.iov_base == y.iov_base && x.iov_len == y.iov_len; };
+  return std::equal(pieces(a).begin(), pieces(a).end(), pieces(b).begin(), pieces(b).end(), same);
 }
 
 Task<Result<shard::Reply>> start(Context& context, const ShardCommand& command, const BsonDoc& added,
@@ -41,12 +41,13 @@ Task<Result<shard::Reply>> start(Context& context, const ShardCommand& command, 
 
 // As long as a call waits for a host.
 constexpr auto version_wait_max = std::chrono::seconds(10);
-constexpr auto version_look_interval = std::chrono::milliseconds(5);
+constexpr auto version_look_first = std::chrono::milliseconds(5), version_look_last = std::chrono::milliseconds(100);
 
 // `added`: a member of the call, which outlives this.
-Task<Result<shard::Reply>> start_when_known(Context* context, ShardCommand command, BsonDoc* added,
+Task<Result<shard::Reply>> start_when_known(Context* context, ShardCommand command, Mentions mentions, BsonDoc* added,
                                             shard::CallOptions options) {
   const TimePoint given_up = std::min(options.deadline, Clock::now() + version_wait_max);
+  Duration pause = version_look_first;
   while (waits_for_version(*context, command)) {
     if (const Error* why = shard::requested_of(options.interrupt)) co_return *why;
     if (context->shared.life.stopping) co_return Error(ErrorCode::host_unreachable, "the router is shutting down");
@@ -56,11 +57,12 @@ Task<Result<shard::Reply>> start_when_known(Context* context, ShardCommand comma
                       fmt::format("shard {}: none of its hosts has answered yet",
                                   context->gateway.states()[command.shard].name));
     }
-    co_await context->loop.sleep_for(version_look_interval);
+    co_await context->loop.sleep_for(pause);
+    pause = std::min<Duration>(2 * pause, version_look_last);
   }
   const DocView body = body_of(command.command);
-  options.as_router = needs_router(*context, command, body);
-  *added = fields_for_shard(*context, command, options, body, transaction_of(body));
+  options.as_router = needs_router(*context, command, body, mentions);
+  *added = fields_for_shard(*context, command, options, body, mentions, transaction_of(body));
   auto call = start(*context, command, *added, std::move(options));
   co_return co_await call;
 }
@@ -83,22 +85,30 @@ Task<void> call_into(Context* context, ShardCommand command, shard::CallOptions 
 
 }  // namespace
 
-ShardCall::ShardCall(Context& context, const ShardCommand& command, shard::CallOptions options)
-    : ShardCall(context, command, over_its_connection(context, command, std::move(options)),
-                context.in_cluster() ? body_of(command.command) : DocView()) {}
+ShardCall::Looked ShardCall::look_through(const Context& context, const ShardCommand& command,
+                                          shard::CallOptions options) {
+  if (!context.in_cluster()) return {{}, {}, std::move(options)};
+  const DocView body = body_of(command.command);
+  const Mentions mentions = mentions_of(context, command, body);
+  options.as_router = needs_router(context, command, body, mentions);
+  return {body, mentions, std::move(options)};
+}
 
-ShardCall::ShardCall(Context& context, const ShardCommand& command, shard::CallOptions options, DocView body)
+ShardCall::ShardCall(Context& context, const ShardCommand& command, shard::CallOptions options)
+    : ShardCall(context, command, look_through(context, command, std::move(options))) {}
+
+ShardCall::ShardCall(Context& context, const ShardCommand& command, Looked looked)
     : context_(context),
       shard_(command.shard),
       by_(command.by),
-      time_(options.time),
-      transaction_(context.in_cluster() ? transaction_of(body) : std::nullopt),
+      time_(looked.options.time),
+      transaction_(context.in_cluster() ? transaction_of(looked.body) : std::nullopt),
       added_(adds_fields(context) && !waits_for_version(context, command)
-                 ? fields_for_shard(context, command, options, body, transaction_)
+                 ? fields_for_shard(context, command, looked.options, looked.body, looked.mentions, transaction_)
                  : BsonDoc()),
       call_(waits_for_version(context, command)
-                ? start_when_known(&context, command, &added_, std::move(options))
-                : start(context, command, added_, std::move(options))) {}
+                ? start_when_known(&context, command, looked.mentions, &added_, std::move(looked.options))
+                : start(context, command, added_, std::move(looked.options))) {}
 
 ShardOutcome ShardCall::await_resume() {
   ShardOutcome outcome;
@@ -132,8 +142,12 @@ ShardOutcome ShardCall::await_resume() {
 Task<ShardOutcomes> call_shards(Context& context, std::span<const ShardCommand> commands, shard::CallOptions options) {
   ShardOutcomes outcomes(commands.size());
   TaskGroup group;
+  std::optional<Mentions> mentions;  // of the command before
   for (std::size_t i = 0; i < commands.size(); ++i) {
-    group.start(call_into(&context, commands[i], options, &outcomes[i]));
+    ShardCommand command = commands[i];
+    if (i > 0 && is_same(commands[i - 1].command, command.command)) command.mentions = mentions;
+    if (context.in_cluster()) mentions = command.mentions = mentions_of(context, command, body_of(command.command));
+    group.start(call_into(&context, command, options, &outcomes[i]));
   }
   co_await group.wait();
   co_return outcomes;

@@ -57,6 +57,12 @@ class RoutedBy {
   const catalog::Database* database_ = nullptr;
 };
 
+// What a command's bytes name somewhere, perhaps within a text.
+struct Mentions {
+  bool constants = false;   // $$NOW or $$CLUSTER_TIME
+  bool namespaces = false;  // a stage that reads or writes another collection
+};
+
 // A command for one shard. Views: the caller keeps the bytes until the call has ended.
 struct ShardCommand {
   ShardCommand(catalog::ShardIndex to, RoutedBy routed, shard::Command what) noexcept
@@ -66,6 +72,7 @@ struct ShardCommand {
   shard::Command command;
   std::optional<shard::HostAddress> host{};  // this one only
   Buffer* room = nullptr;                    // for its reply (CallOptions::room)
+  std::optional<Mentions> mentions{};        // none: not looked for yet
 };
 
 // The result. `error`: the command did not arrive, or no answer came, or the answer is damaged or says ok: 0 (with
@@ -101,8 +108,14 @@ class [[nodiscard]] ShardCall {
   ShardOutcome await_resume();
 
  private:
-  // `body`: the command's, in a cluster.
-  ShardCall(Context& context, const ShardCommand& command, shard::CallOptions options, DocView body);
+  // What is read in the command; nothing outside of a cluster.
+  struct Looked {
+    DocView body;
+    Mentions mentions;
+    shard::CallOptions options;
+  };
+  static Looked look_through(const Context& context, const ShardCommand& command, shard::CallOptions options);
+  ShardCall(Context& context, const ShardCommand& command, Looked looked);
 
   Context& context_;
   catalog::ShardIndex shard_;

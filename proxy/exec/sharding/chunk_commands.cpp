@@ -256,7 +256,8 @@ Task<Result<std::string>> target_shard(Context* context, const Request* request,
     const auto routes = context->router->resolve({});
     if (auto named = routes ? shard_named(*routes, to.as_string()) : std::nullopt) co_return *std::move(named);
     if (look > 0) break;
-    auto reading = read_shards_again(*context);
+    const RouteWait wait{request->deadline, false, request->interrupt};
+    auto reading = read_shards_again(*context, wait);
     if (auto read = co_await reading; read.has_error()) co_return std::move(read.error());
   }
   co_return Error(ErrorCode::shard_not_found,

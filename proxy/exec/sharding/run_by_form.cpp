@@ -81,12 +81,13 @@ Task<Result<Response>> run_one_form(Context* context, const Request* request, co
 }
 
 Task<void> note_changes(Context* context, const Request* request, const CommandForm* form, std::string name) {
+  const RouteWait wait{request->deadline, false, request->interrupt};
   if (form->changes_shards) {
-    const auto read = co_await read_shards_again(*context);
+    const auto read = co_await read_shards_again(*context, wait);
     if (read.has_error()) log::warning("the list of shards cannot be read: {}", read.error().message);
   }
   if (form->changes_concerns) {
-    auto reading = read_concern_defaults_again(*context);
+    auto reading = read_concern_defaults_again(*context, wait);
     static_cast<void>(co_await reading);  // a warning is written
   }
   if (name.empty() || !form->changes_table) co_return;

@@ -185,14 +185,20 @@ Task<Step> pass_head(Relay& relay, const CursorReplyFrame& frame, std::int32_t r
   std::size_t written = 0;
   IoResult wrote = relay.client.try_write(left);
   first_tried = Clock::now();
+  StalledClients::Place place(relay.context.stalled_clients, relay.stream.reply.host, relay.client);
   for (;;) {
     written += wrote.bytes;
     if (!wrote.ok() && !wrote.would_block()) client_went(relay);
     if (relay.client_gone || written >= ours) break;
     // The socket is full with an earlier reply. try_write() requires the same pieces again, the batch included.
     left = advance_pieces(left, wrote.bytes);
-    ReadyWait writable(relay.client, Transport::Direction::write);
+    ReadyWait writable(relay.client, Transport::Direction::write, Clock::now() + client_stall);
     const bool ready = co_await writable;
+    if (!ready && writable.timed_out()) {
+      note_stall(relay, place);
+      wrote = {IoResult::Status::would_block, 0};
+      continue;
+    }
     wrote = ready ? relay.client.try_write(left) : IoResult{IoResult::Status::failed, 0};
   }
   if (relay.client_gone) co_return Step::passed;

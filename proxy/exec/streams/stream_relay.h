@@ -59,6 +59,9 @@ Task<Step> splice_batch(Relay& relay);
 // Ends when the client has taken all unsent bytes, when the rest of the batch was read and waits for the client, or
 // when the client is gone.
 Task<Step> pass_unsent(Relay& relay);
+// The client has taken nothing for client_stall, and keeps the shard's connection: the one that does so for the longest
+// time is closed if there are too many.
+void note_stall(Relay& relay, StalledClients::Place& place);
 // After the shard's last byte. False: the client is gone, or its connection must be closed.
 Task<bool> send_all_unsent(Relay& relay);
 

@@ -204,6 +204,14 @@ bool waits_on(Relay& relay, const ReadyWait& waited) {
   return true;
 }
 
+void note_stall(Relay& relay, StalledClients::Place& place) {
+  const TimePoint now = Clock::now();
+  place.enter(now - client_stall);
+  if (relay.context.stalled_clients.close_longest(relay.stream.reply.host, stalled_max(relay), now)) {
+    relay.context.shared.metrics.stalled_clients_closed.add();
+  }
+}
+
 Task<Step> pass_unsent(Relay& relay) {
   StalledClients::Place place(relay.context.stalled_clients, relay.stream.reply.host, relay.client);
   while (!relay.unsent.empty() && relay.left > 0) {
@@ -228,12 +236,7 @@ Task<Step> pass_unsent(Relay& relay) {
       if (relay.left == 0) relay.context.shared.metrics.streams_moved.add();
       if (relay.left == 0 || relay.client_gone) co_return Step::passed;
     }
-    const TimePoint now = Clock::now();
-    place.enter(now - client_stall);
-    if (relay.context.stalled_clients.close_longest(relay.stream.reply.host, stalled_max(relay),
-                                                    now)) {
-      relay.context.shared.metrics.stalled_clients_closed.add();
-    }
+    note_stall(relay, place);
   }
   co_return Step::passed;
 }

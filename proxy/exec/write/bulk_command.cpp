@@ -197,10 +197,11 @@ Result<bool> BulkParser::step(std::size_t operations) {
   return true;
 }
 
-std::vector<BulkGroup> bulk_groups(const BulkCommand& command) {
+Task<std::vector<BulkGroup>> bulk_groups(TimeSlice& slice, const BulkCommand& command) {
   std::vector<BulkGroup> groups;
   absl::flat_hash_map<std::uint64_t, std::size_t> open;  // by kind and collection
   for (std::uint32_t i = 0; i < command.operations.size(); ++i) {
+    if (slice.is_over_short(sizeof(BulkGroup))) co_await slice.next();
     const BulkCommand::Operation& operation = command.operations[i];
     const bool together = command.errors_only || operation.kind == WriteKind::insert;
     const std::uint64_t key = std::uint64_t{operation.ns} << 2U | static_cast<std::uint64_t>(operation.kind);
@@ -214,7 +215,7 @@ std::vector<BulkGroup> bulk_groups(const BulkCommand& command) {
     open[key] = groups.size();
     groups.push_back({operation.kind, operation.ns, {i}});
   }
-  return groups;
+  co_return groups;
 }
 
 BsonDoc bulk_body(const Request& request, const BulkCommand& command, const BulkGroup& group, bool begins) {

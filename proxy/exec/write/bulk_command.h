@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "cursor/bson_writer.h"
+#include "proxy/base/task.h"
+#include "proxy/base/time_slice.h"
 #include "proxy/exec/core/request.h"
 #include "proxy/exec/write/write_parse.h"
 
@@ -66,7 +68,7 @@ struct BulkGroup {
 };
 // Ordered: neighbours of one kind and collection. Unordered: all of them. If the client wants to hear of each
 // operation, updates and deletes come one by one: their commands answer with sums.
-std::vector<BulkGroup> bulk_groups(const BulkCommand& command);
+Task<std::vector<BulkGroup>> bulk_groups(TimeSlice& slice, const BulkCommand& command);
 
 // The group's command, without its operations. `begins`: it is the first one.
 BsonDoc bulk_body(const Request& request, const BulkCommand& command, const BulkGroup& group, bool begins);

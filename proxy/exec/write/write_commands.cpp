@@ -208,17 +208,19 @@ constexpr std::size_t fruitless_max = 5;
 constexpr std::int32_t no_progress_made = 82;
 
 // Operations that are due fail with this: in an ordered batch the first of them.
-std::optional<Error> fail_rest(WriteRun& run, const Error& error) {
-  std::vector<std::uint32_t> rest;
+Task<std::optional<Error>> fail_rest(WriteRun& run, Error error) {
+  Refusal rest;
   for (std::size_t i = 0; i < run.batch.size(); ++i) {
     if (!run.batch.is_due(i)) continue;
-    rest.push_back(static_cast<std::uint32_t>(i));
+    rest.ops.push_back(static_cast<std::uint32_t>(i));
     if (run.command.ordered) break;
   }
   run.batch.stop();
-  if (!run.results.has_effects() && error.code != no_progress_made) return error;
-  run.results.add_errors(rest, error);
-  return std::nullopt;
+  if (!run.results.has_effects() && error.code != no_progress_made) co_return error;
+  rest.error = std::move(error);
+  TimeSlice slice(run.context.pump);
+  co_await add_failures(run, slice, {&rest, 1});
+  co_return std::nullopt;
 }
 
 std::size_t executed_by(const WriteRun& run) {
@@ -237,12 +239,18 @@ Task<std::optional<Error>> target_again(WriteRun& run, const Client& client, Pro
   // Longer ones than a read's, as there are fewer tries.
   const Duration pause =
       progress.fruitless < 2 ? Duration::zero() : pause_before_try(1 + 2 * progress.fruitless);
-  if (Clock::now() + pause >= run.request->deadline) co_return fail_rest(run, time_limit_exceeded());
+  if (Clock::now() + pause >= run.request->deadline) {
+    auto failing = fail_rest(run, time_limit_exceeded());
+    co_return co_await failing;
+  }
   if (pause > Duration::zero()) co_await run.context.loop.sleep_for(pause);
   if (const Error* why = client.interrupt.requested()) co_return *why;
   if (std::exchange(run.collection_missing, false)) {
     auto making = make_collection(run.context, *run.request, std::string(run.command.collection));
-    if (const auto made = co_await making; made.has_error()) co_return fail_rest(run, made.error());
+    if (const auto made = co_await making; made.has_error()) {
+      auto failing = fail_rest(run, made.error());
+      co_return co_await failing;
+    }
   }
   const std::string_view db = run.request->db;
   RouteNames names{{db, run.command.collection}};
@@ -250,7 +258,10 @@ Task<std::optional<Error>> target_again(WriteRun& run, const Client& client, Pro
   if (!buckets.empty()) names.push_back({.db = db, .collection = buckets, .buckets = true});
   const RouteWait wait{run.request->deadline, true, run.request->interrupt};
   auto learned = co_await learn_routes(*run.context.router, names, wait);
-  if (learned.has_error()) co_return fail_rest(run, learned.error());
+  if (learned.has_error()) {
+    auto failing = fail_rest(run, learned.error());
+    co_return co_await failing;
+  }
   const NamespaceText ns(db, run.command.collection);
   const auto version_of = [](const catalog::CollectionRouting* routing) {
     return routing == nullptr || !routing->cluster ? catalog::ChunkVersion::unsharded() : routing->cluster->version;
@@ -270,11 +281,12 @@ Task<std::optional<Error>> target_again(WriteRun& run, const Client& client, Pro
                        (newer == nullptr ? std::nullopt : newer->version) != database_version;
   progress.fruitless = changed || progressed ? 0 : progress.fruitless + 1;
   if (progress.fruitless > fruitless_max) {
-    co_return fail_rest(
-        run, Error(no_progress_made,
-                   fmt::format("no progress was made executing batch write op in {} after {} rounds ({} ops completed "
-                               "in {} rounds total)",
-                               ns.view(), fruitless_max, executed, progress.rounds)));
+    Error why(no_progress_made,
+              fmt::format("no progress was made executing batch write op in {} after {} rounds ({} ops completed in {} "
+                          "rounds total)",
+                          ns.view(), fruitless_max, executed, progress.rounds));
+    auto failing = fail_rest(run, std::move(why));
+    co_return co_await failing;
   }
   TimeSlice slice(run.context.pump);
   const catalog::ShardIndex primary = run.routes->primary_shard(db);
@@ -283,7 +295,10 @@ Task<std::optional<Error>> target_again(WriteRun& run, const Client& client, Pro
     if (slice.is_over()) co_await slice.next();
     PlannedWrite& op = run.batch.plan_of(i);
     const auto planned = plan_one(run.command, i, run.routing, primary, op);
-    if (planned.has_error()) co_return fail_rest(run, planned.error());
+    if (planned.has_error()) {
+      auto failing = fail_rest(run, planned.error());
+      co_return co_await failing;
+    }
     if (op.refused || !op.simple()) continue;
     op.shards = run.shards_left(static_cast<std::uint32_t>(i), op.shards);
     op.done = op.shards.empty();

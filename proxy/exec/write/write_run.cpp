@@ -109,7 +109,9 @@ namespace {
 
 constexpr std::size_t result_entries_per_step = 16;
 
-Task<void> add_failures(WriteRun& run, TimeSlice& slice, const std::vector<Refusal>& failures) {
+}  // namespace
+
+Task<void> add_failures(WriteRun& run, TimeSlice& slice, std::span<const Refusal> failures) {
   for (const Refusal& failure : failures) {
     WriteResults::Failing failing(run.results, failure.error);
     for (std::span<const std::uint32_t> rest = failure.ops; !rest.empty();) {
@@ -121,16 +123,17 @@ Task<void> add_failures(WriteRun& run, TimeSlice& slice, const std::vector<Refus
   }
 }
 
-}  // namespace
-
 namespace {
 
 // These operations are not sent. A returned error ends the command.
-std::optional<Error> refuse_for_memory(WriteRun& run, std::span<const std::uint32_t> ops, const Error& refusal) {
-  if (!run.results.has_effects()) return without_writes(refusal);
-  if (run.request->in_transaction) return do_not_try_again(refusal);
-  run.results.add_errors(run.command.ordered ? ops.first(1) : ops, refusal);
-  return std::nullopt;
+Task<std::optional<Error>> refuse_for_memory(WriteRun& run, std::vector<std::uint32_t> ops, Error refusal) {
+  if (!run.results.has_effects()) co_return without_writes(std::move(refusal));
+  if (run.request->in_transaction) co_return do_not_try_again(std::move(refusal));
+  if (run.command.ordered) ops.resize(1);
+  const Refusal failed{std::move(ops), std::move(refusal)};
+  TimeSlice slice(run.context.pump);
+  co_await add_failures(run, slice, {&failed, 1});
+  co_return std::nullopt;
 }
 
 }  // namespace
@@ -150,7 +153,8 @@ Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> 
     }
     auto built = co_await ChildMessage::build(run.context, *run.request, run.command, ops);
     if (built.has_error()) {
-      if (auto failed = refuse_for_memory(run, child.ops, built.error())) co_return failed;
+      auto refusing = refuse_for_memory(run, child.ops, built.error());
+      if (auto failed = co_await refusing) co_return failed;
       messages.emplace_back();
       continue;
     }
@@ -607,8 +611,8 @@ Task<std::optional<Error>> run_special(WriteRun& run, std::uint32_t op) {
   // The operation as it is rewritten, and narrowed to a document or sent in a transaction that moves it.
   const auto room = room_for_copies(run.context, run.command.ops[op].size(), 2);
   if (room.has_error()) {
-    const std::span<const std::uint32_t> ops(&op, 1);
-    co_return refuse_for_memory(run, ops, room.error());
+    auto refusing = refuse_for_memory(run, {op}, room.error());
+    co_return co_await refusing;
   }
   auto done = co_await run_steps(run, op);
   if (done.stale) {

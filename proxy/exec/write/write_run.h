@@ -82,6 +82,8 @@ struct Refusal {
   std::vector<std::uint32_t> ops;
   Error error;
 };
+// All of these have failed.
+Task<void> add_failures(WriteRun& run, TimeSlice& slice, std::span<const Refusal> failures);
 std::optional<Error> take_outcome(WriteRun& run, std::span<const std::uint32_t> ops,
                                   const ShardOutcome& outcome, std::vector<Refusal>& refused,
                                   std::int64_t* n = nullptr, std::vector<Refusal>* lost = nullptr);

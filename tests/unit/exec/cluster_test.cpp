@@ -127,6 +127,7 @@ class FakeCluster {
   }
   void forget_sent() { worker_.gateway.sent.clear(); }
   exec::ClusterRouter& router() { return router_; }
+  exec::Client& client() { return client_; }
   exec::ClusterTable& table() { return *table_; }
   test::FakeWorker& worker() { return worker_; }
 
@@ -139,6 +140,7 @@ class FakeCluster {
   std::vector<std::string> shards_ = {"sh1", "sh2"};
   std::map<std::string, std::string> hosts_;  // of shards that have others than at first
   std::optional<BsonDoc> settings_;
+  std::function<void()> before_settings_;  // once, between a question about them and its answer
   bool away_ = false;  // the config servers
   bool names_cluster_ = true;
   std::vector<BsonDoc> keys_;
@@ -189,6 +191,7 @@ class FakeCluster {
       found.push_back(doc("{'_id': 1, 'clusterId': {'$oid': 'aaaaaaaaaaaaaaaaaaaaaaaa'}}"));
     if (collection == "system.keys") found = keys_;
     if (collection == "settings" && settings_) found.push_back(*settings_);
+    if (collection == "settings" && before_settings_) std::exchange(before_settings_, nullptr)();
     if (collection == "shards") {
       for (const std::string& shard_name : shards_) {
         const auto other = hosts_.find(shard_name);
@@ -973,6 +976,36 @@ TEST_CASE("a shard that belongs to another cluster is left out, and stays so") {
   cluster.forget_sent();
   cluster.check_identities();
   CHECK(cluster.sent_to(1, "find").empty());  // it is known
+}
+
+TEST_CASE("an older answer about the default concerns does not replace a newer one") {
+  FakeCluster cluster(17);
+  cluster.set_concerns("{'level': 'local'}", "{'w': 1, 'wtimeout': 0}");
+  cluster.before_settings_ = [&] {
+    cluster.settings_ = doc("{'_id': 'ReadWriteConcernDefaults', 'defaultWriteConcern': {'w': 2, 'wtimeout': 0}}");
+    constexpr auto read = [](exec::ClusterTable* table) -> Task<void> {
+      auto reading = table->read_concern_defaults();
+      static_cast<void>(co_await reading);
+    };
+    cluster.worker().context.background.start(read(&cluster.table()));
+  };
+  cluster.set_concerns("{'level': 'local'}", "{'w': 3, 'wtimeout': 0}");
+  REQUIRE(cluster.router().concern_defaults() != nullptr);
+  CHECK(cluster.router().concern_defaults()->write.view()["w"].to_int64() == 2);
+}
+
+TEST_CASE("an interrupt that comes before a command's handler begins is not forgotten") {
+  FakeCluster cluster;
+  bool interrupted = false;
+  cluster.shard_answer_ = [&](std::uint16_t, DocView) -> std::optional<BsonDoc> {
+    interrupted = cluster.client().interrupt.requested() != nullptr;
+    return std::nullopt;
+  };
+  cluster.client().interrupt.request(Error(ErrorCode::interrupted_at_shutdown, "the router shuts down"));
+  cluster.run("{'find': 'c', '$db': 'app'}");
+  CHECK(interrupted);
+  cluster.run("{'find': 'c', '$db': 'app'}");
+  CHECK_FALSE(interrupted);
 }
 
 TEST_CASE("other servers under a shard's name are another shard, other members of its set are not") {

@@ -217,6 +217,18 @@ TEST_CASE("a change that overtakes the read after another one hides neither") {
   CHECK(asked == 2);
 }
 
+TEST_CASE("an older answer brings back no user that a shard has not any more") {
+  test::FakeWorker worker(test::routing_of(one_shard), [&](std::uint16_t, DocView) {
+    auth::UserDirectory& users = worker.shared.users;
+    users.feed(users.begin_read(), {});  // between the question and its answer
+    return test::doc(R"({'cursor': {'firstBatch': [{'user': 'ann', 'db': 'app', 'credentials': {},
+        'roles': [{'role': 'read', 'db': 'app'}]}], 'id': 0, 'ns': 'admin.system.users'}, 'ok': 1})");
+  });
+  worker.shared.users_from = 0;
+  CHECK_FALSE(worker.run(read_stored_users(worker.context)).has_error());
+  CHECK(worker.shared.users.table()->find("app", "ann") == nullptr);
+}
+
 TEST_CASE("a user of a cluster that is kept to some addresses is left out") {
   std::size_t unknown = 0;
   const auto allowed = [&](const std::string& restrictions) {
