@@ -138,6 +138,14 @@ void UserDirectory::make_table() {
   }
 }
 
+bool UserDirectory::may_ask_for_one(TimePoint now) noexcept {
+  constexpr std::int64_t pause_ns = 100'000'000;
+  const std::int64_t now_ns = now.time_since_epoch().count();
+  std::int64_t next = next_question_ns_.load(std::memory_order_relaxed);
+  if (now_ns < next) return false;
+  return next_question_ns_.compare_exchange_strong(next, now_ns + pause_ns, std::memory_order_relaxed);
+}
+
 void UserDirectory::suspend_fed() {
   MutexLock feeding(feeding_);
   {

@@ -15,6 +15,7 @@
 #include "allocator/mutex.h"
 #include "proxy/auth/roles.h"
 #include "proxy/auth/scram.h"
+#include "proxy/base/clock.h"
 
 namespace spillway::auth {
 
@@ -108,6 +109,8 @@ class UserDirectory {
   std::optional<bool> feed(std::uint64_t read, std::vector<UserSpec> users);
   // The same of one user; null: there is none of this name.
   std::optional<bool> feed_one(std::uint64_t read, std::string_view db, std::string_view name, const UserSpec* user);
+  // A user that is not in the table may have been made a moment ago: may one be asked for now? Ten times a second.
+  bool may_ask_for_one(TimePoint now) noexcept;
   // Fed users cannot be read any more: the table lacks them until they are fed again.
   void suspend_fed();
   // Changes whenever the table does: logged-in users are looked up again then.
@@ -127,6 +130,7 @@ class UserDirectory {
   UserTable::Ptr table_ ABSL_GUARDED_BY(mutex_);
   std::atomic<std::uint64_t> generation_{1};
   std::atomic<std::uint64_t> reads_{0};
+  std::atomic<std::int64_t> next_question_ns_{0};
   Mutex feeding_;  // taken before mutex_
   std::uint64_t fed_read_ ABSL_GUARDED_BY(feeding_) = 0;  // the last one whose users were fed
 };

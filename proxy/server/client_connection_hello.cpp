@@ -7,6 +7,7 @@
 
 #include "proxy/base/log.h"
 #include "proxy/exec/access/audit.h"
+#include "proxy/exec/access/authentication.h"
 #include "proxy/exec/admin/hello.h"
 #include "proxy/exec/commands/client_times.h"
 #include "proxy/exec/commands/command_table.h"
@@ -69,6 +70,10 @@ bool ClientConnection::ends_connection(const Error& refused) const noexcept {
 
 // As tests have planned it; none: it is answered.
 Task<std::optional<exec::PlannedFailure>> ClientConnection::fail_hello(const wire::HelloRequest& hello) {
+  if (auto user = exec::user_to_learn(environment_.context, hello)) {
+    auto learning = exec::learn_user(environment_.context, *std::move(user));
+    co_await learning;
+  }
   if (!environment_.context.shared.fail_command.on()) co_return std::nullopt;
   auto failing = exec::fail_as_planned(environment_.context, client_,
                                        {hello.is_hello ? "hello" : "isMaster", "admin", {}}, time_point_never);

@@ -406,12 +406,10 @@ Server::Server(ServerOptions options)
     shared_.users_from = options_.routing->shard_by_name(from);
     if (!shared_.users_from) throw std::runtime_error(fmt::format("security.usersFrom: there is no shard {}", from));
   }
-  // The config servers keep a cluster's users. These may log in even where no login is needed. To members of the
-  // cluster these servers also tell what roles allow.
+  // The config servers keep a cluster's users. These may log in even where no login is needed.
   if (options_.in_cluster) {
-    const ClusterConfig& cluster = options_.config.cluster;
     shared_.users_from = cluster::config_shard;
-    shared_.users_of_cluster = cluster.auth_mode.has_value() || !cluster.key_file.empty();
+    shared_.users_of_cluster = true;
   }
   shared_.spill = open_spill_store(options_.config.spill, shared_.memory.spill);
   worker_options_.gateway = gateway_options(options_.config, *options_.routing);

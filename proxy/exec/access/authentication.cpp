@@ -11,6 +11,7 @@
 #include "proxy/base/ip_address.h"
 #include "proxy/base/log.h"
 #include "proxy/exec/access/audit.h"
+#include "proxy/exec/access/user_feed.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/failed_logins.h"
@@ -266,7 +267,29 @@ Result<void> continue_scram(Context& context, Client& client, DocView command, B
   return {};
 }
 
+// Null: the user is known, or there is nothing to ask.
+std::optional<UserToLearn> to_learn(Context& context, std::string_view db, std::string_view name) {
+  auth::UserDirectory& users = context.shared.users;
+  if (!context.shared.users_of_cluster || name.empty() || name.size() > auth::user_name_bytes_max ||
+      db.size() > limits::database_name_bytes_max || users.table()->find(db, name) ||
+      !users.may_ask_for_one(Clock::now())) {
+    return std::nullopt;
+  }
+  return UserToLearn{std::string(db), std::string(name)};
+}
+
+// Of a saslStart, of its own or within a hello.
+std::optional<UserToLearn> to_learn(Context& context, std::string_view db, DocView sasl_start) {
+  const auto payload = payload_of(sasl_start);
+  const auto first = payload ? auth::parse_client_first(*payload) : Result<auth::ScramClientFirst>(Error());
+  return first.has_error() ? std::nullopt : to_learn(context, db, first->user);
+}
+
 Answer sasl_start(Context& context, Client& client, const Request& request) {
+  if (auto user = to_learn(context, request.db, request.body)) {
+    auto learning = learn_user(context, *std::move(user));
+    co_await learning;
+  }
   BsonWriter reply;
   auto started = start_scram(context, client, request.body, request.db, false, reply);
   if (started.has_error()) co_return started.error();
@@ -306,6 +329,10 @@ bool is_x509(DocView command) {
 }
 
 Answer authenticate(Context& context, Client& client, const Request& request) {
+  if (auto user = to_learn(context, auth::external_db, std::string_view(client.login.certificate_subject))) {
+    auto learning = learn_user(context, *std::move(user));
+    co_await learning;
+  }
   if (!is_x509(request.body)) {
     const ValueView mechanism = request.body["mechanism"];
     co_return Error(mechanism_unavailable,
@@ -376,6 +403,24 @@ void authenticate_speculatively(BsonWriter& reply, Context& context, Client& cli
 }
 
 }  // namespace
+
+std::optional<UserToLearn> user_to_learn(Context& context, const wire::HelloRequest& hello) {
+  if (hello.sasl_supported_mechs) {
+    const std::string_view user = *hello.sasl_supported_mechs;
+    const std::size_t dot = user.find('.');
+    if (dot != std::string_view::npos) return to_learn(context, user.substr(0, dot), user.substr(dot + 1));
+  }
+  if (!hello.speculative_authenticate || hello.topology_version) return std::nullopt;
+  const DocView command = *hello.speculative_authenticate;
+  const ValueView db = command["db"];
+  return command.first().name == "saslStart" && db.is_string() ? to_learn(context, db.as_string(), command)
+                                                               : std::nullopt;
+}
+
+Task<void> learn_user(Context& context, UserToLearn user) {
+  auto reading = read_cluster_user(context, std::move(user.name), std::move(user.db));
+  static_cast<void>(co_await reading);  // else it is not known
+}
 
 void append_authentication(BsonWriter& reply, Context& context, Client& client,
                            const wire::HelloRequest& hello) {

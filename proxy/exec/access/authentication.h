@@ -15,6 +15,14 @@ namespace spillway::exec {
 void append_authentication(BsonWriter& reply, Context& context, Client& client,
                            const wire::HelloRequest& hello);
 
+// A user whom a hello or a saslStart names, and who is not known, may have been made elsewhere a moment ago. In a
+// cluster the config servers are asked, some times a second at most.
+struct UserToLearn {
+  std::string db, name;
+};
+std::optional<UserToLearn> user_to_learn(Context& context, const wire::HelloRequest& hello);
+Task<void> learn_user(Context& context, UserToLearn user);
+
 // The client of another process has logged in there as this user: it is logged in here, too. False: there is no such
 // user.
 bool restore_login(Context& context, Client& client, std::string_view db, std::string_view name);

@@ -32,8 +32,8 @@ Result<void> check_sequences(const CommandSpec& spec, const wire::OpMsg& message
   return {};
 }
 
-// MongoDB lets a local client create users while there are none. Here the answer to that command explains where users
-// come from; all others are refused.
+// MongoDB lets a local client create users while there are none. In a cluster it makes the first one. Else the answer
+// to that command explains where users come from; all others are refused.
 bool is_localhost_exception(const Context& context, const Client& client, const CommandSpec& spec) {
   return client.login.from_loopback && (spec.name == "createUser" || spec.name == "createRole") &&
          context.shared.users.table()->empty();

@@ -19,11 +19,21 @@ namespace {
 
 constexpr std::size_t users_bytes_max = 15 * limits::mib;
 
+// The localhost exception: a local client may make the cluster's first user. (It has been checked that the client is
+// local, and that no user was known.)
+Task<bool> is_for_first_user(Context& context, const Request& request) {
+  if (request.name != "createUser" || request.db != "admin") co_return false;
+  const auto read = co_await read_stored_users(context);
+  co_return !read.has_error() && context.shared.users.table()->empty();
+}
+
 // Users and roles are the config servers': they take w: 1 or majority, and get majority.
 Answer user_command(Context& context, Client& client, const Request& request) {
   if (context.shared.authorization) {
     const auth::User* const user = client.login.user.get();
-    if (user == nullptr || !may_manage_users(*user, request)) {
+    bool allowed = user != nullptr && may_manage_users(*user, request);
+    if (user == nullptr) allowed = co_await is_for_first_user(context, request);
+    if (!allowed) {
       co_return Error(ErrorCode::unauthorized,
                       fmt::format("not authorized on {} to execute command {}", request.db, request.name));
     }

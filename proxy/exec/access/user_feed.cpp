@@ -265,11 +265,10 @@ Task<Result<bool>> read_user_once(Context& context, const Names::value_type& nam
 
 }  // namespace
 
-Task<Result<void>> read_stored_users(Context& context) {
-  if (context.shared.users_of_cluster) {
-    std::string generation;
-    co_return co_await read_cluster_users(context, &generation);
-  }
+namespace {
+
+// With their roles as they are stored: what these allow is known of built-in ones only.
+Task<Result<void>> read_unresolved_users(Context& context) {
   const std::uint64_t number = context.shared.users.begin_read();
   auto asking = ask_for_users(context, users_command());
   const ShardOutcome outcome = co_await asking;
@@ -293,9 +292,19 @@ Task<Result<void>> read_stored_users(Context& context) {
   co_return Result<void>();
 }
 
+}  // namespace
+
+Task<Result<void>> read_stored_users(Context& context) {
+  if (!context.shared.users_of_cluster) co_return co_await read_unresolved_users(context);
+  std::string generation;
+  co_return co_await read_cluster_users(context, &generation);
+}
+
 Task<Result<void>> read_cluster_users(Context& context, std::string* generation) {
   for (int tries = 0; tries < tries_max; ++tries) {
     const Result<bool> read = co_await read_users_once(context, generation);
+    // The router's own user may not ask what roles allow.
+    if (read.has_error() && read.error().is(ErrorCode::unauthorized)) co_return co_await read_unresolved_users(context);
     if (read.has_error()) co_return read.error();
     if (*read) co_return Result<void>();
   }
@@ -306,6 +315,7 @@ Task<Result<void>> read_cluster_user(Context& context, std::string name, std::st
   const Names::value_type named(std::move(name), std::move(db));
   for (int tries = 0; tries < tries_max; ++tries) {
     const Result<bool> read = co_await read_user_once(context, named);
+    if (read.has_error() && read.error().is(ErrorCode::unauthorized)) co_return co_await read_unresolved_users(context);
     if (read.has_error()) co_return read.error();
     if (*read) co_return Result<void>();
   }

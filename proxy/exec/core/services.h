@@ -76,7 +76,7 @@ struct Services {
   const bool& authorization;  // security.authorization: enabled
   auth::UserDirectory& users;                       // auth/users.h
   const std::optional<std::uint16_t>& users_from;   // the shard whose users log in here, too
-  const bool& users_of_cluster;                     // users_from are the config servers, which resolve roles
+  const bool& users_of_cluster;                     // users_from are the config servers
   SessionOwners& session_owners;                    // exec/core/session_owners.h; kept with authorization only
   const std::unique_ptr<FailedLogins>& failed_logins;      // exec/core/failed_logins.h; never null
   const std::unique_ptr<AuditLog>& audit;                  // exec/access/audit.h; null: nothing is audited

@@ -42,7 +42,12 @@ std::int64_t WriteResults::add_reply(std::span<const std::uint32_t> ops, DocView
 
 WriteResults::Reading::Reading(WriteResults& results, std::span<const std::uint32_t> ops, DocView reply,
                                std::string_view shard, std::vector<std::uint32_t>* stale)
-    : results_(results), ops_(ops), reply_(reply), shard_(shard), stale_(stale) {
+    : results_(results),
+      ops_(ops),
+      reply_(reply),
+      shard_(shard),
+      stale_(stale),
+      executed_most_(static_cast<std::int64_t>(ops.size())) {
   results_.n_ += number_of(reply, "n");
   results_.modified_ += number_of(reply, "nModified");
   if (const ValueView upserted = reply["upserted"]; upserted.is_array()) upserted_ = upserted.as_document().begin();
@@ -69,6 +74,7 @@ bool WriteResults::Reading::step(std::size_t entries) {
     if (!errors_->is_document()) continue;
     const DocView error = errors_->as_document();
     const std::uint32_t op = client_index(error).value_or(ops_.back());
+    executed_most_ = results_.ordered_ ? std::min(executed_most_, number_of(error, "index")) : executed_most_ - 1;
     const auto code = static_cast<std::int32_t>(number_of(error, "code"));
     if (stale_ != nullptr && is_stale(code)) {
       stale_->push_back(op);
@@ -78,6 +84,11 @@ bool WriteResults::Reading::step(std::size_t entries) {
     const std::uint32_t text =
         results_.text_bytes_ > error_texts_bytes_max ? no_text : results_.keep_text(without(error, "index"));
     results_.add(op, {code, text});
+  }
+  // For a time series 6.0 counts inserts that it has refused.
+  const std::int64_t told = number_of(reply_, "n");
+  if (results_.kind_ == WriteKind::insert && told > executed_most_) {
+    results_.n_ -= told - std::max<std::int64_t>(executed_most_, 0);
   }
   if (const ValueView concern = reply_["writeConcernError"]; concern.is_document()) {
     results_.concern_errors_.push_back({BsonDoc(concern.as_document()), std::string(shard_)});

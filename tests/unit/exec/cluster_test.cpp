@@ -139,6 +139,7 @@ class FakeCluster {
   std::map<std::string, std::vector<BsonDoc>> chunks_;
   std::vector<std::string> shards_ = {"sh1", "sh2"};
   std::map<std::string, std::string> hosts_;  // of shards that have others than at first
+  std::string users_ = "[]";
   std::optional<BsonDoc> settings_;
   std::function<void()> before_settings_;  // once, between a question about them and its answer
   bool away_ = false;  // the config servers
@@ -182,6 +183,7 @@ class FakeCluster {
                                        db));
       return doc("{'ok': 1}");
     }
+    if (name == "usersInfo") return doc("{'users': " + users_ + ", 'ok': 1}");
     if (name != "find") return doc("{'ok': 1}");
     const std::string_view collection = command.first().as_string();
     const DocView filter = command["filter"].as_document();
@@ -976,6 +978,30 @@ TEST_CASE("a shard that belongs to another cluster is left out, and stays so") {
   cluster.forget_sent();
   cluster.check_identities();
   CHECK(cluster.sent_to(1, "find").empty());  // it is known
+}
+
+TEST_CASE("a local client may make a cluster's first user, and no other one") {
+  FakeCluster cluster(17);
+  cluster.worker().shared.authorization = true;
+  cluster.worker().shared.users_from = 0;
+  cluster.worker().shared.users_of_cluster = true;
+  const auto code = [&](const char* name, const char* db) {
+    cluster.forget_sent();
+    const BsonDoc reply = cluster.run(fmt::format("{{'{}': 'x', 'pwd': 'y', 'roles': [], '$db': '{}'}}", name, db));
+    return reply.view()["code"].to_int64().value_or(0);
+  };
+  CHECK(code("createUser", "admin") == 13);
+  cluster.client().login.from_loopback = true;
+  CHECK(code("createUser", "app") == 13);
+  CHECK(code("createRole", "admin") == 13);
+  CHECK(code("updateUser", "admin") == 13);
+  CHECK(cluster.sent_to(0, "updateUser").empty());
+  CHECK(code("createUser", "admin") == 0);
+  CHECK(cluster.sent_to(0, "createUser").size() == 1);
+  // Made through another router a moment ago.
+  cluster.users_ = "[{'user': 'ann', 'db': 'admin', 'inheritedPrivileges': [], 'roles': [], 'inheritedRoles': []}]";
+  CHECK(code("createUser", "admin") == 13);
+  CHECK(cluster.sent_to(0, "createUser").empty());
 }
 
 TEST_CASE("an older answer about the default concerns does not replace a newer one") {

@@ -5,6 +5,7 @@
 
 #include "proxy/exec/access/authentication.h"
 #include "proxy/exec/commands/command_table.h"
+#include "tests/support/clock_manual.h"
 #include "tests/support/fake_gateway.h"
 
 namespace spillway::exec {
@@ -215,6 +216,53 @@ TEST_CASE("a change that overtakes the read after another one hides neither") {
   CHECK_FALSE(read.has_error());
   CHECK(worker.shared.users.table()->find("app", "user1") != nullptr);
   CHECK(asked == 2);
+}
+
+TEST_CASE("config servers that do not tell what roles allow have users with built-in ones") {
+  std::vector<std::string> asked;
+  test::FakeWorker worker(test::routing_of(one_shard), [&](std::uint16_t, DocView command) -> Result<BsonDoc> {
+    asked.emplace_back(command.first().name);
+    if (asked.back() != "find") return test::doc("{'ok': 0, 'code': 13, 'errmsg': 'not authorized'}");
+    return test::doc(R"({'cursor': {'firstBatch': [{'user': 'ann', 'db': 'app', 'credentials': {},
+        'roles': [{'role': 'read', 'db': 'app'}]}], 'id': 0, 'ns': 'admin.system.users'}, 'ok': 1})");
+  });
+  worker.shared.users_from = 0;
+  worker.shared.users_of_cluster = true;
+  const bool one = GENERATE(true, false);
+  REQUIRE_FALSE(worker.run(one ? read_cluster_user(worker.context, "ann", "app") : read_stored_users(worker.context))
+                    .has_error());
+  CHECK(asked.back() == "find");
+  CHECK(worker.shared.users.table()->find("app", "ann")->privileges.allows(auth::Action::find, "app", "x"));
+}
+
+TEST_CASE("a login may name a user of the cluster who has just been made elsewhere") {
+  ConfigServers config;
+  test::FakeWorker worker(test::routing_of(one_shard), [&](std::uint16_t, DocView command) {
+    return config.answer(command);
+  });
+  wire::HelloRequest hello;
+  hello.sasl_supported_mechs = "app.user1";
+  CHECK_FALSE(user_to_learn(worker.context, hello));  // its users are not a cluster's
+  worker.shared.users_from = 0;
+  worker.shared.users_of_cluster = true;
+  test::advance_time(std::chrono::seconds(1));
+  auto user = user_to_learn(worker.context, hello);
+  REQUIRE(user);
+  CHECK_FALSE(user_to_learn(worker.context, hello));  // ten times a second
+  worker.context.background.start(learn_user(worker.context, *std::move(user)));
+  CHECK(config.asked == Asked{"usersInfo"});
+  CHECK(worker.shared.users.table()->find("app", "user1"));
+  test::advance_time(std::chrono::seconds(1));
+  CHECK_FALSE(user_to_learn(worker.context, hello));
+  // n,,n=user2,r=…
+  const BsonDoc start = test::doc(R"({'saslStart': 1, 'mechanism': 'SCRAM-SHA-256', 'db': 'app', 'payload':
+      {'$binary': {'base64': 'biwsbj11c2VyMixyPWFiY2RlZmdoaWprbG1ub3BxcnN0dXZ3eA==', 'subType': '00'}}})");
+  hello.sasl_supported_mechs.reset();
+  hello.speculative_authenticate = start.view();
+  user = user_to_learn(worker.context, hello);
+  REQUIRE(user);
+  CHECK(user->name == "user2");
+  CHECK(user->db == "app");
 }
 
 TEST_CASE("an older answer brings back no user that a shard has not any more") {

@@ -1046,14 +1046,14 @@ TEST_CASE("writes follow a collection that becomes a sharded time series, or is 
           "[write][cluster][timeseries]") {
   const bool becomes = GENERATE(true, false);
   const char* const command =
-      GENERATE("{'insert': 'c', 'documents': [{'_id': 1, 't': {'$date': '2024-01-01T11:00:00Z'}, 'm': 'z'}]}",
-               "{'delete': 'c', 'deletes': [{'q': {'m': 'z'}, 'limit': 0}]}");
+      "{'insert': 'c', 'documents': [{'_id': 1, 't': {'$date': '2024-01-01T11:00:00Z'}, 'm': 'z'}]}";
   std::vector<State> states;
   const State series{buckets_by("{'meta': 1}", {}), 0, catalog::TimeSeries{"t", "m", 60}};
   if (becomes) states = {State{}, series};
   if (!becomes) states = {series, State{}};
-  const std::string stale = "{'ok': 0.0, 'code': 13388, 'errmsg': 'stale', 'ns': 'db.system.buckets.c', "
-                            "'vReceived': {}, 'shardId': 's0'}";
+  // 6.0 counts an insert into a series that it has refused.
+  const std::string stale = "{'ok': 1.0, 'n': 1, 'writeErrors': [{'index': 0, 'code': 13388, 'errmsg': 'stale', 'ns': "
+                            "'db.system.buckets.c', 'vReceived': {}, 'shardId': 's0'}]}";
   Cluster cluster(std::move(states), {stale, "{'n': 1, 'ok': 1.0}", "{'n': 1, 'ok': 1.0}"});
   const std::string reply = cluster.router.run(command);
   INFO(reply);
