@@ -164,7 +164,8 @@ Result<ExplainPlan> plan_explain(Context& context, const Request& request, DocVi
   return plan;
 }
 
-void append_server_info(BsonWriter& out, const Context& context) {
+// From 6.0 on servers also say which limits they have. This router has none of those: the first shard's stand there.
+void append_server_info(BsonWriter& out, const Context& context, const ShardOutcomes& outcomes) {
   const std::string& host = context.shared.facts.host_name;
   const std::size_t colon = host.rfind(':');
   out.begin_document("serverInfo");
@@ -173,6 +174,8 @@ void append_server_info(BsonWriter& out, const Context& context) {
   out.append("version", emulated_version(context.gateway));
   out.append("gitVersion", "spillway");
   out.end();
+  const ValueView parameters = outcomes.empty() ? ValueView() : outcomes.front().body()["serverParameters"];
+  if (parameters.is_document()) out.append("serverParameters", parameters);
 }
 
 constexpr std::string_view is_cut = "output truncated due to nearing BSON max user size";
@@ -294,7 +297,7 @@ BsonDoc plan_reply(const Context& context, const Routes& routes, const ExplainPl
   for (const ShardOutcome& outcome : outcomes) append_shard(reply, context, routes, outcome, bytes_max);
   reply.end().end().end();
   append_execution(reply, routes, plan, outcomes, taken, bytes_max);
-  append_server_info(reply, context);
+  append_server_info(reply, context, outcomes);
   append_command(reply, inner, bytes_max);
   return ok_document(std::move(reply));
 }
@@ -311,7 +314,7 @@ BsonDoc aggregate_reply(const Context& context, const Routes& routes, const Expl
                         const ShardOutcomes& outcomes, DocView inner) {
   const std::size_t bytes_max = shown_bytes_max(outcomes);
   BsonWriter reply;
-  append_server_info(reply, context);
+  append_server_info(reply, context, outcomes);
   if (!plan.divided) {
     reply.append_null("splitPipeline");
   } else {

@@ -246,8 +246,9 @@ bool would_move(const Request& request, const Result<Response>& answered) noexce
          answered->failure_code == static_cast<std::int32_t>(ErrorCode::would_change_owning_shard);
 }
 
+// `moves`: the only shard has said so.
 Task<Result<Response>> run_sharded(Context& context, const Request& request,
-                                   const catalog::CollectionRouting& routing) {
+                                   const catalog::CollectionRouting& routing, bool moves = false) {
   auto parsed = parse(request, routing);
   if (parsed.has_error()) co_return parsed.error();
   if (!*parsed) {
@@ -257,6 +258,7 @@ Task<Result<Response>> run_sharded(Context& context, const Request& request,
   auto targeted = target_statement(routing, statement);
   if (targeted.has_error()) co_return targeted.error();
   WriteTarget& target = *targeted;
+  if (moves && target.route == Route::one) target.route = Route::moves;
   if (target.route == Route::one && !target.upsert_after) {
     auto answered = co_await forward_write(context, request, target.shards.front(), RoutedBy::sharded(routing));
     if (!would_move(request, answered)) co_return answered;
@@ -302,7 +304,7 @@ Task<Result<Response>> find_and_modify_command(Context& context, Client&, const 
       forward_write(context, request, shard, RoutedBy::collection(routing, request.routes->database(request.db)));
   auto answered = co_await forwarding;
   if (routing == nullptr || !would_move(request, answered)) co_return answered;
-  co_return co_await run_sharded(context, request, *routing);
+  co_return co_await run_sharded(context, request, *routing, true);
 }
 
 }  // namespace spillway::exec

@@ -1844,6 +1844,7 @@ BsonDoc explained_by(std::uint16_t shard, std::size_t more = 0) {
   out.append("totalDocsExamined", std::int32_t{20}).begin_document("executionStages").append("stage", "IXSCAN").end();
   out.begin_array("allPlansExecution").begin_document_item().append("nReturned", std::int32_t{7}).end().end().end();
   out.begin_document("serverInfo").append("host", "shard").end();
+  out.begin_document("serverParameters").append("limit", 7).end();
   out.append("ok", 1.0).append_timestamp("operationTime", 5);
   return std::move(out).finish();
 }
@@ -1872,6 +1873,7 @@ TEST_CASE("an explain names the router's stage") {
   const BsonDoc reply = explain_reply(cluster, command);
   CHECK(reply.view().find_path("queryPlanner.winningPlan.stage").as_string() == stage);
   CHECK(reply.view().find_path("executionStats.executionStages.stage").as_string() == stage);
+  CHECK(reply.view().find_path("serverParameters.limit").to_int64() == 7);
   // With all of its fields, hints, too.
   const auto sent = cluster.sent_to(1, "explain");
   REQUIRE(sent.size() == 1);

@@ -624,10 +624,12 @@ TEST_CASE("while its collection gets another key, a document may have to move by
 TEST_CASE("and so may one whose key changes, though all chunks are on one shard", "[write][cluster]") {
   const std::string moves = would_move("{'_id': 7, 'a': 1}", "{'_id': 7, 'a': 2}");
   Cluster cluster({{all_on_first()}}, {moves, moves, moves, wrote_one, wrote_one, "{'ok': 1.0}"});
-  const std::string reply =
-      cluster.router.run("{'update': 'c', 'updates': [{'q': {'a': 1}, 'u': {'$set': {'a': 2}}}], " +
-                         std::string(test::session_fields) + ", 'txnNumber': {'$numberLong': '1'}}");
-  CHECK(number(reply, "nModified") == 1);
+  const bool modifies = GENERATE(false, true);
+  const std::string reply = cluster.router.run(
+      (modifies ? "{'findAndModify': 'c', 'query': {'a': 1}, 'update': {'$set': {'a': 2}}, "
+                : "{'update': 'c', 'updates': [{'q': {'a': 1}, 'u': {'$set': {'a': 2}}}], ") +
+      std::string(test::session_fields) + ", 'txnNumber': {'$numberLong': '1'}}");
+  CHECK(number(reply, modifies ? "lastErrorObject.n" : "nModified") == 1);
   const Lines sent = steps(cluster);
   CAPTURE(sent);
   REQUIRE(sent.size() == 6);
