@@ -47,6 +47,7 @@ struct Parameters {
   // How long a shutdown is announced to clients before it begins.
   Setting<std::int64_t> shutdown_timeout_ms{15'000};
   bool test_commands = false;  // enableTestCommands; fixed at start
+  bool localhost_exception = true;  // enableLocalhostAuthBypass; fixed at start
 
   // No key sets these; simulations do.
   Setting<std::int64_t> spill_idle_ms{10'000};

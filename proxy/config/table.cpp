@@ -393,6 +393,9 @@ constexpr std::array all_keys = {
         "W3C traceparent gives a span, and each of its calls to shards another. Spans have names, times, sizes and "
         "codes, and no values. The certificate of https must be signed by the system's CAs. Default: no command is "
         "traced."),
+    row("setParameter.enableLocalhostAuthBypass", AT(parameters.localhost_exception), restart, {},
+        "In a cluster that has no users, a client from this host may make the first one: createUser on admin. false "
+        "where a proxy on this host passes on clients from elsewhere."),
     row("setParameter.enableTestCommands", AT(parameters.test_commands), restart, {},
         "For tests only: configureFailPoint makes commands fail, for any user who has logged in; getParameter tells "
         "drivers' test suites."),

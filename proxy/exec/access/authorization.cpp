@@ -1,3 +1,4 @@
+#include "proxy/config/parameters.h"
 #include "proxy/exec/access/authorization.h"
 
 #include <fmt/format.h>
@@ -35,8 +36,8 @@ Result<void> check_sequences(const CommandSpec& spec, const wire::OpMsg& message
 // MongoDB lets a local client create users while there are none. In a cluster it makes the first one. Else the answer
 // to that command explains where users come from; all others are refused.
 bool is_localhost_exception(const Context& context, const Client& client, const CommandSpec& spec) {
-  return client.login.from_loopback && (spec.name == "createUser" || spec.name == "createRole") &&
-         context.shared.users.table()->empty();
+  return client.login.from_loopback && context.shared.parameters.localhost_exception &&
+         (spec.name == "createUser" || spec.name == "createRole") && context.shared.users.table()->empty();
 }
 
 Error refused(const CommandSpec& spec, const Request& request) {

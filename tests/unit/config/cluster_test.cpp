@@ -138,7 +138,7 @@ systemLog: {destination: file, quiet: false, logAppend: true, logRotate: reopen,
 net: {port: 27017, unixDomainSocket: {enabled: true}, ipv6: false, bindIpAll: false, bindIp: 127.0.0.1}
 setParameter: {enableLocalhostAuthBypass: true}
 )",
-       {"net.unixDomainSocket", "setParameter.enableLocalhostAuthBypass"}},
+       {"net.unixDomainSocket"}},
       // A socket beside an address.
       {"net: {bindIp: '127.0.0.1,/tmp/mongos.sock'}\n", {"net.bindIp: Unix sockets"}},
       // Names before 4.2, and a member's certificate.

@@ -995,6 +995,9 @@ TEST_CASE("a local client may make a cluster's first user, and no other one") {
   CHECK(code("createUser", "app") == 13);
   CHECK(code("createRole", "admin") == 13);
   CHECK(code("updateUser", "admin") == 13);
+  cluster.worker().shared.parameters.localhost_exception = false;
+  CHECK(code("createUser", "admin") == 13);
+  cluster.worker().shared.parameters.localhost_exception = true;
   CHECK(cluster.sent_to(0, "updateUser").empty());
   CHECK(code("createUser", "admin") == 0);
   CHECK(cluster.sent_to(0, "createUser").size() == 1);
