@@ -169,7 +169,28 @@ std::optional<bool> UserDirectory::feed(std::uint64_t read, std::vector<UserSpec
   MutexLock feeding(feeding_);
   if (read < fed_read_) return std::nullopt;
   fed_read_ = read;
+  std::erase_if(new_, [read](const auto& each) { return each.first < read; });
+  for (const auto& [number, user] : new_) {
+    const bool known = std::any_of(users.begin(), users.end(), [&user = user](const UserSpec& one) {
+      return one.db == user.db && one.name == user.name;
+    });
+    if (!known) users.push_back(user);
+  }
   return put(&UserDirectory::fed_, std::move(users));
+}
+
+void UserDirectory::feed_new(std::uint64_t read, const UserSpec& user) {
+  MutexLock feeding(feeding_);
+  // A read that began later would have it.
+  if (read < fed_read_ || table()->find(user.db, user.name)) return;
+  std::vector<UserSpec> users;
+  {
+    MutexLock lock(mutex_);
+    users = fed_;
+  }
+  users.push_back(user);
+  new_.emplace_back(read, user);
+  put(&UserDirectory::fed_, std::move(users));
 }
 
 std::optional<bool> UserDirectory::feed_one(std::uint64_t read, std::string_view db, std::string_view name,
@@ -177,6 +198,7 @@ std::optional<bool> UserDirectory::feed_one(std::uint64_t read, std::string_view
   MutexLock feeding(feeding_);
   if (read < fed_read_) return std::nullopt;
   fed_read_ = read;
+  std::erase_if(new_, [read](const auto& each) { return each.first < read; });
   std::vector<UserSpec> users;
   {
     MutexLock lock(mutex_);

@@ -109,6 +109,8 @@ class UserDirectory {
   std::optional<bool> feed(std::uint64_t read, std::vector<UserSpec> users);
   // The same of one user; null: there is none of this name.
   std::optional<bool> feed_one(std::uint64_t read, std::string_view db, std::string_view name, const UserSpec* user);
+  // The same of a user that is not fed yet: whatever reads are under way, none that began before this one removes it.
+  void feed_new(std::uint64_t read, const UserSpec& user);
   // A user that is not in the table may have been made a moment ago: may one be asked for now? Ten times a second.
   bool may_ask_for_one(TimePoint now) noexcept;
   // Fed users cannot be read any more: the table lacks them until they are fed again.
@@ -133,6 +135,8 @@ class UserDirectory {
   std::atomic<std::int64_t> next_question_ns_{0};
   Mutex feeding_;  // taken before mutex_
   std::uint64_t fed_read_ ABSL_GUARDED_BY(feeding_) = 0;  // the last one whose users were fed
+  // Of feed_new(), with their reads.
+  std::vector<std::pair<std::uint64_t, UserSpec>> new_ ABSL_GUARDED_BY(feeding_);
 };
 
 }  // namespace spillway::auth

@@ -189,7 +189,6 @@ bool ClientConnection::belongs_to_older(const exec::Request& request) const {
 
 // False: there is no way to the older process.
 bool ClientConnection::open_relay() {
-  client_.interrupt.clear();  // of an earlier request: run_command() has not begun with this one
   if (relay_ && relay_user_ == client_.user) return true;
   std::array<int, 2> ends{};
   relay_.reset();

@@ -281,8 +281,13 @@ Task<void> Worker::shut_down(TimePoint cut, std::vector<Worker*> before) {
     co_await cut_sessions();
   }
   close_sessions(false);
-  while (!connections_.empty()) {
-    if (cuts) gateway_->abort_calls();  // a command that has been cut may still begin another call
+  // A command that has been cut may still begin another call; an abortTransaction of one has time to arrive.
+  constexpr auto cut_again_every = std::chrono::seconds(1);
+  for (TimePoint next = Clock::now() + cut_again_every; !connections_.empty();) {
+    if (cuts && Clock::now() >= next) {
+      gateway_->abort_calls();
+      next += cut_again_every;
+    }
     co_await loop_.sleep_for(look_interval);
   }
   for (const Worker* other : before) {

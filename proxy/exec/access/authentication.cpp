@@ -418,8 +418,7 @@ std::optional<UserToLearn> user_to_learn(Context& context, const wire::HelloRequ
 }
 
 Task<void> learn_user(Context& context, UserToLearn user) {
-  auto reading = read_cluster_user(context, std::move(user.name), std::move(user.db));
-  static_cast<void>(co_await reading);  // else it is not known
+  return learn_cluster_user(context, std::move(user.name), std::move(user.db));
 }
 
 void append_authentication(BsonWriter& reply, Context& context, Client& client,

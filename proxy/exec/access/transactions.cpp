@@ -237,7 +237,7 @@ Result<Response> with_recovery_token(Context& context, const Request& request, R
     out.append("recoveryShardId", request.routes->shard(*shard).name);
   }
   out.end();
-  return Response(std::move(out).finish());
+  return counted_reply(context, std::move(out).finish());
 }
 
 bool has_label(const Error& error, std::string_view label) noexcept {

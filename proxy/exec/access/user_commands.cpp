@@ -19,12 +19,40 @@ namespace {
 
 constexpr std::size_t users_bytes_max = 15 * limits::mib;
 
+// Only roles of admin, as {role, db} or by their names alone.
+bool gives_roles_of_admin(ValueView roles) {
+  if (!roles.is_array()) return !roles.exists();
+  const auto all = roles.as_document();
+  return std::all_of(all.begin(), all.end(), [](const Element& role) {
+    if (role.is_string()) return true;
+    const ValueView db = role.is_document() ? role.as_document()["db"] : ValueView();
+    return db.is_string() && db.as_string() == "admin";
+  });
+}
+
 // The localhost exception: a local client may make the cluster's first user. (It has been checked that the client is
-// local, and that no user was known.)
+// local, and that no user is known here.) The servers may have users that are left out here, and roles close it, too.
 Task<bool> is_for_first_user(Context& context, const Request& request) {
-  if (request.name != "createUser" || request.db != "admin") co_return false;
-  const auto read = co_await read_stored_users(context);
-  co_return !read.has_error() && context.shared.users.table()->empty();
+  if (request.name != "createUser" || request.db != "admin" || !gives_roles_of_admin(request.body["roles"])) {
+    co_return false;
+  }
+  for (const char* const list : {"users", "roles"}) {
+    BsonWriter out;
+    if (list == std::string_view("users")) {
+      out.begin_document("usersInfo").append("forAllDBs", true).end();
+    } else {
+      out.append("rolesInfo", 1);
+    }
+    out.append("$db", "admin");
+    const BsonDoc question = std::move(out).finish();
+    auto asking = call_shard(
+        context, {cluster::config_shard, RoutedBy::nothing(), shard::Command::of_body(question)},
+        write_options(context, request));
+    const ShardOutcome outcome = co_await asking;
+    const ValueView found = outcome.error ? ValueView() : outcome.body()[list];
+    if (!found.is_array() || !found.as_document().empty()) co_return false;
+  }
+  co_return true;
 }
 
 // Users and roles are the config servers': they take w: 1 or majority, and get majority.

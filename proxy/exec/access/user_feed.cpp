@@ -82,9 +82,12 @@ std::vector<auth::Privilege> privileges_of(DocView list) {
   return privileges;
 }
 
-BsonDoc users_command() {
+// Empty names: all users.
+BsonDoc users_command(std::string_view db = {}, std::string_view name = {}) {
   BsonWriter out;
-  out.append("find", "system.users").begin_document("filter").end();
+  out.append("find", "system.users").begin_document("filter");
+  if (!name.empty()) out.append("user", name).append("db", db);
+  out.end();
   out.append("limit", users_read_max)
       .append("batchSize", users_read_max)
       .append("singleBatch", true);
@@ -132,7 +135,7 @@ Result<auth::UserSpec> parse_stored_user(DocView document, std::size_t& unknown_
 namespace {
 
 // As the shard of the users answers; its reply must be ok. Without a primary a secondary does.
-Task<ShardOutcome> ask_for_users(Context& context, BsonDoc question) {
+Task<ShardOutcome> ask_for_users(Context& context, BsonDoc question, Duration longest = patience) {
   BsonWriter out;
   out.append_elements(question).begin_document("$readPreference").append("mode", "primaryPreferred").end();
   const BsonDoc command = std::move(out).finish();
@@ -140,7 +143,7 @@ Task<ShardOutcome> ask_for_users(Context& context, BsonDoc question) {
   options.read_preference = &shard::ReadPreference::primary_preferred();
   options.budget = &context.shared.memory.replies;
   options.retry = shard::RetryPolicy::idempotent;
-  options.deadline = Clock::now() + patience;
+  options.deadline = Clock::now() + longest;
   auto call = call_shard(context, {*context.shared.users_from, RoutedBy::nothing(), shard::Command::of_body(command)},
                          options);
   co_return co_await call;
@@ -247,19 +250,33 @@ Task<Result<bool>> read_users_once(Context& context, std::string* generation) {
   co_return true;
 }
 
-// The same of one user.
-Task<Result<bool>> read_user_once(Context& context, const Names::value_type& named) {
-  const std::uint64_t number = context.shared.users.begin_read();
-  auto asking = ask_for_users(context, resolving_command({&named, 1}));
-  const ShardOutcome outcome = co_await asking;
+// One user, as the config servers resolve it or, where they do not tell what roles allow, as it is stored. No user:
+// there is none.
+Task<Result<std::vector<auth::UserSpec>>> find_user(Context& context, Names::value_type named, Duration longest) {
+  auto asking = ask_for_users(context, resolving_command({&named, 1}), longest);
+  ShardOutcome outcome = co_await asking;
+  const bool resolves = !outcome.error || !outcome.error->is(ErrorCode::unauthorized);
+  if (!resolves) {
+    auto asking_stored = ask_for_users(context, users_command(named.second, named.first), longest);
+    outcome = co_await asking_stored;
+  }
   if (outcome.error) co_return *outcome.error;
-  const auto batch = sound(outcome.body()["users"]);
+  const auto batch = sound(resolves ? outcome.body()["users"] : outcome.body().find_path("cursor.firstBatch"));
   if (batch.has_error()) co_return batch.error();
   std::vector<auth::UserSpec> users;
   std::size_t unknown_roles = 0;
   add_users(users, *batch, unknown_roles);
+  co_return users;
+}
+
+// False: other users were fed that were read later, and nothing has changed.
+Task<Result<bool>> read_user_once(Context& context, const Names::value_type& named) {
+  const std::uint64_t number = context.shared.users.begin_read();
+  auto finding = find_user(context, named, patience);
+  const auto users = co_await finding;
+  if (users.has_error()) co_return users.error();
   const auto& [name, db] = named;
-  const auto fed = context.shared.users.feed_one(number, db, name, users.empty() ? nullptr : &users.front());
+  const auto fed = context.shared.users.feed_one(number, db, name, users->empty() ? nullptr : &users->front());
   co_return fed.has_value();
 }
 
@@ -308,18 +325,25 @@ Task<Result<void>> read_cluster_users(Context& context, std::string* generation)
     if (read.has_error()) co_return read.error();
     if (*read) co_return Result<void>();
   }
-  co_return Result<void>();  // many change now: the next tick reads again
+  co_return Error(ErrorCode::conflicting_operation_in_progress, "users change while they are read");
 }
 
 Task<Result<void>> read_cluster_user(Context& context, std::string name, std::string db) {
   const Names::value_type named(std::move(name), std::move(db));
   for (int tries = 0; tries < tries_max; ++tries) {
     const Result<bool> read = co_await read_user_once(context, named);
-    if (read.has_error() && read.error().is(ErrorCode::unauthorized)) co_return co_await read_unresolved_users(context);
     if (read.has_error()) co_return read.error();
     if (*read) co_return Result<void>();
   }
-  co_return Result<void>();  // as above
+  co_return Result<void>();  // many change now: the next tick reads again
+}
+
+Task<void> learn_cluster_user(Context& context, std::string name, std::string db) {
+  constexpr Duration longest = std::chrono::seconds(1);  // the client waits for its hello
+  const std::uint64_t number = context.shared.users.begin_read();
+  auto finding = find_user(context, {std::move(name), std::move(db)}, longest);
+  const auto users = co_await finding;
+  if (!users.has_error() && !users->empty()) context.shared.users.feed_new(number, users->front());
 }
 
 namespace {

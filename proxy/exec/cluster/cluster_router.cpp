@@ -274,9 +274,9 @@ Task<Result<void>> read_concern_defaults_again(Context& context, RouteWait wait)
 // As many names as the cache has, at most. To make room, names that were unused since the last time go; else all do.
 template <class Ptr>
 void ClusterRouter::keep(Names<Ptr>& names, const std::string& name, Known<Ptr> known) {
-  // The first worker has offered a later read meanwhile.
+  // The first worker has offered a later read meanwhile, which may be stale already.
   const auto found = names.find(name);
-  if (found != names.end() && !found->second.stale && found->second.read > known.read) return;
+  if (found != names.end() && found->second.read > known.read) return;
   if (names.size() >= cluster::CatalogCache::names_max && !names.contains(name)) {
     absl::erase_if(names, [](auto& entry) { return !std::exchange(entry.second.used, false); });
     if (names.size() >= cluster::CatalogCache::names_max) names.clear();

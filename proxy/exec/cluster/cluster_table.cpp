@@ -244,17 +244,24 @@ Task<Result<cluster::KnownCollection>> ClusterTable::collection(std::string ns, 
 }
 
 // A shard was removed, and other servers were added under its name before this was seen. A set that replaces its
-// members one by one keeps its name, and has one that its monitor knows.
-bool ClusterTable::names_other_servers(const catalog::Shard& shard, const catalog::ShardEntry& entry) const {
+// members keeps its name, and has one that its monitor knows, or hears of with its next hello.
+bool ClusterTable::names_other_servers(const catalog::Shard& shard, const catalog::ShardEntry& entry) {
+  constexpr auto heard_within = std::chrono::seconds(15);
   auto uri = uri_of(entry);
   if (uri.has_error() || *uri == shard.uri) return false;
   const auto named = shard::parse_connection_string(*std::move(uri));
   if (named.has_error()) return false;
   const shard::ShardState& known = first_.gateway.states()[shard.index];
   if (!known.set_name.empty() && known.set_name != named->set_name) return true;
-  return std::none_of(known.hosts.begin(), known.hosts.end(), [&](const shard::HostState& host) {
+  const bool knows_one = std::any_of(known.hosts.begin(), known.hosts.end(), [&](const shard::HostState& host) {
     return std::find(named->hosts.begin(), named->hosts.end(), host.address) != named->hosts.end();
   });
+  if (knows_one) {
+    unheard_of_.erase(shard.name);
+    return false;
+  }
+  const auto [since, first] = unheard_of_.try_emplace(shard.name, Clock::now());
+  return Clock::now() >= since->second + heard_within;
 }
 
 Result<std::string> ClusterTable::uri_of(const catalog::ShardEntry& entry) const {
@@ -278,6 +285,7 @@ Task<Result<void>> ClusterTable::use(std::vector<catalog::ShardEntry> entries) {
     shard.holds_data = false;
     first_.gateway.retire_shard(shard.index);
     identified_.erase(shard.name);
+    unheard_of_.erase(shard.name);
     changed = left = true;
   }
   absl::erase_if(strangers_, [&](const auto& stranger) {
@@ -325,7 +333,8 @@ Task<void> ClusterTable::check_identity(const catalog::Shard& shard) {
   if (cluster.has_error()) {
     log::debug("shard {} does not say which cluster it belongs to: {}", shard.name, cluster.error().message);
   } else if (*cluster == *cluster_id_) {
-    identified_.insert(shard.name);
+    // Not if others have got its name meanwhile.
+    if (index_of(shard.name) == shard.index) identified_.insert(shard.name);
   } else {
     leave_out(shard, *cluster);
   }

@@ -77,7 +77,7 @@ class ClusterTable final : public cluster::ShardDirectory {
   Task<void> ping();
   Task<void> check_identity(const catalog::Shard& shard);
   Task<Result<catalog::ObjectId>> cluster_of(catalog::ShardIndex shard);
-  bool names_other_servers(const catalog::Shard& shard, const catalog::ShardEntry& entry) const;
+  bool names_other_servers(const catalog::Shard& shard, const catalog::ShardEntry& entry);
   Result<std::string> uri_of(const catalog::ShardEntry& entry) const;
   void leave_out(const catalog::Shard& shard, const catalog::ObjectId& cluster);
   void publish(std::vector<catalog::Shard> shards);
@@ -92,6 +92,7 @@ class ClusterTable final : public cluster::ShardDirectory {
   std::optional<catalog::ObjectId> cluster_id_;  // none: start() has not read it
   absl::flat_hash_set<std::string> identified_;  // shards of this cluster
   absl::flat_hash_map<std::string, std::string> strangers_;  // of another one, with their connection strings
+  absl::flat_hash_map<std::string, TimePoint> unheard_of_;  // shards whose entry names none of the hosts known, since
   std::uint64_t shards_known_at_ = 0, shard_looks_begun_ = 0, shard_looks_ended_ = 0;
   std::optional<Error> shards_unknown_;  // of the last look that failed
   std::vector<Event*> shards_waiters_;

@@ -169,7 +169,8 @@ Task<Result<Response>> bulk_write(Context& context, Client& client, const Reques
   const auto counted = count_operations(request, "ops");
   // The operations once more, as a group has them, and the lists of them, which grow by doubling.
   constexpr std::size_t listed_bytes =
-      2 * (sizeof(BulkCommand::Operation) + sizeof(BulkGroup) + sizeof(DocView) + sizeof(std::uint32_t));
+      2 * (sizeof(BulkCommand::Operation) + sizeof(BulkGroup) + sizeof(DocView) + sizeof(std::uint32_t)) +
+      sizeof(BsonDoc);
   auto reserving = take_reservation(context, request, context.shared.memory.writes,
                                     bytes + (counted.has_error() ? 0 : *counted) * listed_bytes,
                                     "a bulkWrite");

@@ -131,6 +131,21 @@ BsonDoc explained(const Request& request, const BsonDoc& command) {
   return std::move(out).finish();
 }
 
+// The aggregation that a command on a view has become, explained or not, if a time series lies below. REQUIRES routes.
+// Empty: it is another one, or right.
+BsonDoc with_bucket_span(const Request& request) {
+  const Element first = request.body.first();
+  const bool explains = first.name == "explain" && first.is_document();
+  const DocView aggregation = explains ? first.as_document() : request.body;
+  const Element named = aggregation.first();
+  if (request.view.empty() || !named.is_string()) return {};
+  const NamespaceText ns(request.db, named.as_string());
+  const catalog::CollectionRouting* const below = request.routes->collection(ns.view());
+  if (below == nullptr || !below->is_time_series()) return {};
+  BsonDoc spanned = with_bucket_span(aggregation, below->cluster->time_series->span_s);
+  return explains && !spanned.view().empty() ? explained(request, spanned) : spanned;
+}
+
 // The command as an aggregation of the view's collection. The shards' error stays if that is not possible.
 Task<Result<Response>> run_on_view(Context& context, Client& client, const CommandSpec& spec, const Request& request,
                                    Error refused, int views) {
@@ -263,13 +278,9 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
         request.routes = nullptr;
         co_return std::move(checked.error());
       }
-      const catalog::CollectionRouting* const below = request.view.empty() ? nullptr : routes->collection(request.ns());
-      if (below != nullptr && below->is_time_series()) {
-        if (BsonDoc spanned = with_bucket_span(request.body, below->cluster->time_series->span_s);
-            !spanned.view().empty()) {
-          of_buckets = std::move(spanned);
-          request.replace_body(of_buckets);
-        }
+      if (BsonDoc spanned = with_bucket_span(request); !spanned.view().empty()) {
+        of_buckets = std::move(spanned);
+        request.replace_body(of_buckets);
       }
       auto result = co_await spec.handler(context, client, request);
       answer.emplace(std::move(result));

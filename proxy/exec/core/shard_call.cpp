@@ -145,7 +145,9 @@ Task<ShardOutcomes> call_shards(Context& context, std::span<const ShardCommand> 
   std::optional<Mentions> mentions;  // of the command before
   for (std::size_t i = 0; i < commands.size(); ++i) {
     ShardCommand command = commands[i];
-    if (i > 0 && is_same(commands[i - 1].command, command.command)) command.mentions = mentions;
+    const bool again = i > 0 && commands[i - 1].by.what() == command.by.what() &&
+                       is_same(commands[i - 1].command, command.command);
+    if (again) command.mentions = mentions;
     if (context.in_cluster()) mentions = command.mentions = mentions_of(context, command, body_of(command.command));
     group.start(call_into(&context, command, options, &outcomes[i]));
   }

@@ -194,12 +194,11 @@ Task<Step> pass_head(Relay& relay, const CursorReplyFrame& frame, std::int32_t r
     left = advance_pieces(left, wrote.bytes);
     ReadyWait writable(relay.client, Transport::Direction::write, Clock::now() + client_stall);
     const bool ready = co_await writable;
-    if (!ready && writable.timed_out()) {
-      note_stall(relay, place);
-      wrote = {IoResult::Status::would_block, 0};
-      continue;
-    }
-    wrote = ready ? relay.client.try_write(left) : IoResult{IoResult::Status::failed, 0};
+    const bool aborted = !ready && !writable.timed_out();
+    // Also when the time is over: the socket may take bytes before it is reported as writable.
+    wrote = aborted ? IoResult{IoResult::Status::failed, 0} : relay.client.try_write(left);
+    if (wrote.bytes > 0) place.leave();
+    if (!ready && wrote.would_block()) note_stall(relay, place);
   }
   if (relay.client_gone) co_return Step::passed;
   const std::size_t begin = stream.batch_offset + written - ours;

@@ -74,10 +74,10 @@ bool WriteResults::Reading::step(std::size_t entries) {
     if (!errors_->is_document()) continue;
     const DocView error = errors_->as_document();
     const std::uint32_t op = client_index(error).value_or(ops_.back());
-    executed_most_ = results_.ordered_ ? std::min(executed_most_, number_of(error, "index")) : executed_most_ - 1;
     const auto code = static_cast<std::int32_t>(number_of(error, "code"));
     if (stale_ != nullptr && is_stale(code)) {
       stale_->push_back(op);
+      executed_most_ = results_.ordered_ ? std::min(executed_most_, number_of(error, "index")) : executed_most_ - 1;
       continue;
     }
     // Beyond the limit no text is kept.
@@ -85,7 +85,7 @@ bool WriteResults::Reading::step(std::size_t entries) {
         results_.text_bytes_ > error_texts_bytes_max ? no_text : results_.keep_text(without(error, "index"));
     results_.add(op, {code, text});
   }
-  // For a time series 6.0 counts inserts that it has refused.
+  // For a time series 6.0 counts inserts that it has refused for the table.
   const std::int64_t told = number_of(reply_, "n");
   if (results_.kind_ == WriteKind::insert && told > executed_most_) {
     results_.n_ -= told - std::max<std::int64_t>(executed_most_, 0);

@@ -61,7 +61,7 @@ class WriteResults {
     std::string_view shard_;
     std::vector<std::uint32_t>* stale_;
     DocIterator upserted_, errors_;
-    std::int64_t executed_most_;  // operations, after the errors
+    std::int64_t executed_most_;  // operations, after those refused as stale
   };
   // Operations failed as a whole: they could not be targeted, or their child got ok: 0.
   void add_error(std::uint32_t op, const Error& error) { add_errors({&op, 1}, error); }

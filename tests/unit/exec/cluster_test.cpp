@@ -139,7 +139,7 @@ class FakeCluster {
   std::map<std::string, std::vector<BsonDoc>> chunks_;
   std::vector<std::string> shards_ = {"sh1", "sh2"};
   std::map<std::string, std::string> hosts_;  // of shards that have others than at first
-  std::string users_ = "[]";
+  std::string users_ = "[]", roles_ = "[]";
   std::optional<BsonDoc> settings_;
   std::function<void()> before_settings_;  // once, between a question about them and its answer
   bool away_ = false;  // the config servers
@@ -183,6 +183,7 @@ class FakeCluster {
                                        db));
       return doc("{'ok': 1}");
     }
+    if (name == "rolesInfo") return doc("{'roles': " + roles_ + ", 'ok': 1}");
     if (name == "usersInfo") return doc("{'users': " + users_ + ", 'ok': 1}");
     if (name != "find") return doc("{'ok': 1}");
     const std::string_view collection = command.first().as_string();
@@ -1001,10 +1002,19 @@ TEST_CASE("a local client may make a cluster's first user, and no other one") {
   CHECK(cluster.sent_to(0, "updateUser").empty());
   CHECK(code("createUser", "admin") == 0);
   CHECK(cluster.sent_to(0, "createUser").size() == 1);
-  // Made through another router a moment ago.
-  cluster.users_ = "[{'user': 'ann', 'db': 'admin', 'inheritedPrivileges': [], 'roles': [], 'inheritedRoles': []}]";
+  // There are users that are left out here, or made through another router a moment ago; a role; no answer.
+  for (const char* const users : {"[{'user': 'ann', 'db': 'admin', 'authenticationRestrictions': [{}]}]", "[{}]", "1"}) {
+    cluster.users_ = users;
+    CHECK(code("createUser", "admin") == 13);
+    CHECK(cluster.sent_to(0, "createUser").empty());
+  }
+  cluster.users_ = "[]";
+  cluster.roles_ = "[{'role': 'r', 'db': 'admin'}]";
   CHECK(code("createUser", "admin") == 13);
-  CHECK(cluster.sent_to(0, "createUser").empty());
+  cluster.roles_ = "[]";
+  const BsonDoc reply = cluster.run("{'createUser': 'x', 'pwd': 'y', 'roles': [{'role': 'read', 'db': 'app'}], '$db': "
+                                    "'admin'}");
+  CHECK(reply.view()["code"].to_int64() == 13);
 }
 
 TEST_CASE("an older answer about the default concerns does not replace a newer one") {
@@ -1051,6 +1061,9 @@ TEST_CASE("other servers under a shard's name are another shard, other members o
   cluster.read_shards();
   CHECK(finds_on(2) == 1);
   cluster.hosts_["sh2"] = "sh2/127.0.0.1:1,127.0.0.1:2";
+  cluster.read_shards();
+  CHECK(finds_on(2) == 1);  // perhaps it has renamed all of its members
+  test::advance_time(std::chrono::seconds(15));
   cluster.read_shards();
   CHECK(finds_on(3) == 1);
   cluster.read_shards();

@@ -265,6 +265,22 @@ TEST_CASE("a login may name a user of the cluster who has just been made elsewhe
   CHECK(user->db == "app");
 }
 
+TEST_CASE("lookups at logins neither hide a change of users nor are undone by an older read") {
+  auth::UserDirectory users;
+  const auto user = [](const char* name) { return auth::UserSpec{name, "app", {}, {}, {}}; };
+  const std::uint64_t older = users.begin_read(), lookup = users.begin_read();
+  users.feed_new(lookup, user("ann"));
+  CHECK(users.table()->find("app", "ann"));
+  CHECK(users.feed(older, {user("bob")}).has_value());  // of before ann was made
+  CHECK(users.table()->find("app", "ann"));
+  CHECK(users.table()->find("app", "bob"));
+  const std::uint64_t late = users.begin_read();
+  CHECK(users.feed(users.begin_read(), {user("bob")}).has_value());  // ann was dropped
+  CHECK_FALSE(users.table()->find("app", "ann"));
+  users.feed_new(late, user("ann"));
+  CHECK_FALSE(users.table()->find("app", "ann"));
+}
+
 TEST_CASE("an older answer brings back no user that a shard has not any more") {
   test::FakeWorker worker(test::routing_of(one_shard), [&](std::uint16_t, DocView) {
     auth::UserDirectory& users = worker.shared.users;
