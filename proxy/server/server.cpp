@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -116,13 +117,16 @@ class StartCheck {
   // `replaces`: a process that has users already.
   StartCheck(Worker& worker, bool guards, bool replaces) : worker_(worker), guards_(guards), replaces_(replaces) {}
 
-  // Throws std::runtime_error when a guard refuses. False: end() was called.
-  bool run_and_wait(Loop& main_loop, const ServiceManager& service) {
+  // Throws std::runtime_error when a guard refuses. False: end() was called. `admin`: null if there is none.
+  bool run_and_wait(Loop& main_loop, const ServiceManager& service, AdminServer* admin) {
     worker_.loop().post([this] { worker_.loop().spawn(check()); });
     for (TimePoint next_word{}; !done_.load();) {
       main_loop.io().restart();
       main_loop.io().run_for(std::chrono::milliseconds(20));
-      if (!waits_.load() || Clock::now() < next_word) continue;
+      const std::string why = waits_for();
+      if (why.empty()) continue;
+      if (admin != nullptr) admin->set_waiting(why);
+      if (Clock::now() < next_word) continue;
       next_word = Clock::now() + config_servers_word;
       service.starting("waiting for the config servers", 3 * config_servers_word);
     }
@@ -136,8 +140,11 @@ class StartCheck {
   Task<void> check() {
     auto waiting = worker_.context().gateway.wait_until_known(Clock::now() + start_wait_max);
     const bool known = co_await waiting;
-    if (!known) log::warning("not every shard has answered yet; serving without those that have not");
     exec::Context& context = worker_.context();
+    // In a cluster these are the config servers, and join() tells of them.
+    if (!known && !context.shared.cluster) {
+      log::warning("not every shard has answered yet; serving without those that have not");
+    }
     if (context.shared.cluster) {
       co_await join(context);
     }
@@ -159,10 +166,12 @@ class StartCheck {
     for (log::LogPace pace; !ended_.load();) {
       const auto started = co_await context.shared.cluster->start();
       if (!started.has_error()) co_return;
-      waits_.store(true);
-      if (pace.due(Clock::now(), config_servers_word)) {
-        log::warning("no client is served yet: waiting for the config servers: {}", started.error().message);
+      const std::string why = "waiting for the config servers: " + started.error().message;
+      {
+        const std::lock_guard lock(waits_mutex_);
+        waits_for_ = why;
       }
+      if (pace.due(Clock::now(), config_servers_word)) log::warning("no client is served yet: {}", why);
       co_await context.loop.sleep_for(config_servers_retry);
     }
   }
@@ -179,9 +188,17 @@ class StartCheck {
     }
   }
 
+  // Empty: for nothing that takes long.
+  std::string waits_for() {
+    const std::lock_guard lock(waits_mutex_);
+    return waits_for_;
+  }
+
   Worker& worker_;
   bool guards_, replaces_;
-  std::atomic<bool> done_{false}, ended_{false}, waits_{false};
+  std::atomic<bool> done_{false}, ended_{false};
+  std::mutex waits_mutex_;
+  std::string waits_for_;  // both threads'
   std::string refusal_;
 };
 
@@ -575,7 +592,7 @@ bool Server::start() {
     log::info("asked to end before it serves");
     check->end();
   });
-  if (!check->run_and_wait(loop_, manager_)) return false;
+  if (!check->run_and_wait(loop_, manager_, admin_ ? &*admin_ : nullptr)) return false;
   const auto listen = [this] { listener_->start(worker_list_); };
   if (predecessor_) {
     try_pid_file(options_.config.pid_file_path);
