@@ -485,4 +485,12 @@ std::string describe_memory_limit(const MemoryLimit& limit, const SystemLimits& 
                      memory_limit_bytes_min >> 20);
 }
 
+std::optional<std::string> memory_beyond_cgroup(const MemoryLimit& limit, const SystemLimits& limits) {
+  const std::uint64_t bytes = memory_limit_bytes(limit, limits);
+  const bool has_limit = bytes != std::numeric_limits<std::uint64_t>::max();
+  if (!has_limit || !limits.cgroup_memory_bytes || bytes <= *limits.cgroup_memory_bytes) return std::nullopt;
+  return fmt::format("{} is more than the cgroup allows ({} MiB): the kernel would kill the process first",
+                     describe_memory_limit(limit, limits), *limits.cgroup_memory_bytes >> 20);
+}
+
 }  // namespace spillway

@@ -615,6 +615,9 @@ bool Server::start() {
             shards.all_shards().size(), describe_memory_limit(options_.config.memory_limit, limits_),
             shared_.memory_layer->description());
   log::info("{}", divided_);
+  if (const auto warning = memory_beyond_cgroup(options_.config.memory_limit, limits_)) {
+    log::warning("memory.limit: {}", *warning);
+  }
   if (admin_) {
     admin_->set_serving();
     log::info("the admin port is {}, on {}", admin_->port(), fmt::join(admin_addresses(options_.config.net), ", "));
