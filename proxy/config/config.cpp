@@ -126,6 +126,13 @@ class Checker {
     if (!config_.users_from.empty()) {
       error("security.usersFrom", "security.usersFrom is for routing; users of a cluster are on its config servers");
     }
+    // They would log in beside the cluster's, with rights that no other router and no server knows.
+    for (const auto& [key, written] : {std::pair("security.users", !config_.users.empty()),
+                                       std::pair("security.usersFile", !config_.users_file.empty())}) {
+      if (!written) continue;
+      error(key, fmt::format("{} is for routing; users of a cluster are on its config servers: createUser, through any "
+                             "router of the cluster", key));
+    }
   }
 
   // As a mongos demands it.

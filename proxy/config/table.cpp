@@ -333,7 +333,8 @@ constexpr std::array all_keys = {
         "The users. spillway --hash-password NAME makes an entry, which does not contain the password itself. "
         "Roles: read, readWrite, dbAdmin, clusterMonitor, clusterAdmin, readAnyDatabase, readWriteAnyDatabase, "
         "dbAdminAnyDatabase, root. A user of the database $external logs in with a certificate of net.tls.CAFile: "
-        "its name is the certificate's subject (RFC 2253), and it has no credentials."),
+        "its name is the certificate's subject (RFC 2253), and it has no credentials. Not with sharding.configDB: a "
+        "cluster has its own users."),
     row("security.usersFile", AT(users_file), reload,
         {.example = "/etc/spillway/users.yaml",
          .range = "a file that is not world-readable",

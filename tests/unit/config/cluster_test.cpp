@@ -209,6 +209,17 @@ TEST_CASE("a_protection_that_is_not_there_is_refused_in_a_cluster_too") {
     CAPTURE(text);
     CHECK(refusal_of(text).find(" is refused: ") != std::string::npos);
   }
+  CHECK(refusal_of("setParameter: {authenticationMechanisms: 'PLAIN,SCRAM-SHA-256'}\n").ends_with(
+      "are offered, no more and no less: remove the line, or name these three"));
+}
+
+TEST_CASE("users_of_the_configuration_are_refused_in_a_cluster") {
+  const FileOf users("[]\n");
+  const std::string external = "security: {authorization: enabled, users: [{user: CN=a, db: $external, roles: []}]}\n";
+  CHECK(refusal_of(external).starts_with("f.yaml:2: security.users is for routing; users of a cluster are on its"));
+  CHECK(refusal_of("security: {authorization: enabled, usersFile: " + users.path() + "}\n")
+            .starts_with("f.yaml:2: security.usersFile is for routing; users of a cluster are on its"));
+  CHECK(load_cluster("security: {users: []}\n").ok());
 }
 
 TEST_CASE("tls_keys_mean_the_same_under_their_names_before_4_2") {
