@@ -180,6 +180,18 @@ auditLog: {destination: syslog, filter: '{}'}
 snmp: {subagent: true}
 )",
        {"security.sasl", "setParameter.auditAuthorizationSuccess", "auditLog.filter", "snmp"}},
+      // Of the versions that hedged reads, and lists of what is offered here, too.
+      {R"(
+setParameter:
+  readHedgingMode: 'on'
+  maxTimeMSForHedgedReads: 150
+  loadRoutingTableOnStartup: true
+  authenticationMechanisms: [MONGODB-X509, SCRAM-SHA-256, SCRAM-SHA-1]
+)",
+       {"readHedgingMode has no effect: a read is sent", "maxTimeMSForHedgedReads has no effect: a read is sent",
+        "loadRoutingTableOnStartup has no effect: a table is read when"}},
+      {"setParameter: {readHedgingMode: 'off', authenticationMechanisms: 'SCRAM-SHA-1, SCRAM-SHA-256,MONGODB-X509'}\n",
+       {}},
       // Of long ago.
       {"sharding.autoSplit: true\nsharding.chunkSize: 64\nnet: {http: {enabled: false}}\n",
        {"sharding.autoSplit", "sharding.chunkSize", "net.http"}},
