@@ -221,7 +221,8 @@ class Checker {
       error("net.bindIp",
             fmt::format("net.bindIp: \"{}\" is a Unix socket; only TCP is listened on", word));
     } else if (word != "*" && !is_ipv4(word) && !is_ipv6(word) &&
-               word.find_first_of(":/*[] ") != std::string::npos) {
+               (word.find_first_of(":/*[] ") != std::string::npos ||
+              word.find_first_not_of("0123456789.") == std::string::npos)) {  // no name has only these
       error("net.bindIp",
             fmt::format("net.bindIp: \"{}\" is no address (the port is net.port)", word));
     }

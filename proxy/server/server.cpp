@@ -286,7 +286,8 @@ std::string divide_memory(exec::Shared& shared, const Config& config, std::uint6
   const std::uint64_t payload = limit_bytes > aside ? limit_bytes - aside : 1;
   if (const auto refusal = shared.divide_memory(payload, workers)) {
     throw std::runtime_error(fmt::format("memory.limit of {} MiB is too small: without {} MiB that the proxy takes by "
-                                         "itself, {} MiB for its heaps and {} MiB for sockets, {}",
+                                         "itself, {} MiB for its heaps and {} MiB for sockets, {}; raise the limit, or "
+                                         "lower workers",
                                          limit_bytes / limits::mib, base / limits::mib, heap / limits::mib,
                                          sockets / limits::mib, *refusal));
   }
@@ -677,6 +678,21 @@ std::shared_ptr<const catalog::RoutingSnapshot> table_of_config_servers(const Lo
   return exec::table_of_config_servers(*std::move(uri));
 }
 
+std::optional<std::string> refuse_memory(const Config& config,
+                                         const std::shared_ptr<const catalog::RoutingSnapshot>& routing) {
+  const SystemLimits limits = read_system_limits();
+  exec::Shared shared{0};
+  shared.routing = routing;
+  shared.authorization = config.authorization == Authorization::enabled;
+  try {
+    const auto workers = static_cast<std::size_t>(worker_count(config, limits));
+    static_cast<void>(divide_memory(shared, config, memory_of(config, limits), workers));
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return std::nullopt;
+}
+
 StartRefusals try_to_start(const Config& config, const std::shared_ptr<const catalog::RoutingSnapshot>& routing) {
   StartRefusals refusals;
   const auto attempt = [](std::vector<std::string>& refused, const auto& what) {
@@ -698,10 +714,7 @@ StartRefusals try_to_start(const Config& config, const std::shared_ptr<const cat
     });
   }
   attempt(refusals.spill, [&] { shared.spill = open_spill_store(config.spill, shared.memory.spill); });
-  attempt(refusals.memory, [&] {
-    const auto workers = static_cast<std::size_t>(worker_count(config, limits));
-    static_cast<void>(divide_memory(shared, config, memory_bytes, workers));
-  });
+  if (auto refusal = refuse_memory(config, routing)) refusals.memory.push_back(*std::move(refusal));
   if (shared.spill) shared.spill->stop();
   return refusals;
 }
