@@ -128,8 +128,9 @@ constexpr std::array all_keys = {
         "The addresses to listen on. Anything but loopback needs security.authorization written out: enabled, or "
         "disabled. net.bindIpAll: true is another name for *."),
     row("net.tls.mode", AT(net.tls.mode), reload, {.range = "disabled | allowTLS | preferTLS | requireTLS"},
-        "TLS for clients. requireTLS refuses clients without it; allowTLS and preferTLS serve both kinds. For "
-        "shards see their connection strings (tls=true, tlsCAFile, tlsCertificateKeyFile, …)."),
+        "TLS for clients. requireTLS refuses clients without it; allowTLS and preferTLS serve both kinds. With "
+        "sharding.configDB preferTLS and requireTLS mean TLS to the cluster's servers, too. For shards of a table see "
+        "their connection strings (tls=true, tlsCAFile, tlsCertificateKeyFile, …)."),
     row("net.tls.certificateKeyFile", AT(net.tls.certificate_key_file), reload,
         {.example = "/etc/spillway/server.pem", .range = "a PEM file"},
         "The certificate for clients, its chain, and its private key. Required unless net.tls.mode is disabled."),
