@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <ctime>
+#include <fstream>
 #include <mutex>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -41,6 +43,43 @@ int give_password(char* into, int size, int, void* password) {
   return static_cast<int>(text.size());
 }
 
+// What of a certificate and its key a PEM file holds, by its first lines.
+struct PemContent {
+  bool certificate = false;
+  bool key = false;
+  bool encrypted = false;  // the key is
+};
+
+PemContent content_of(const std::string& file) {
+  PemContent content;
+  std::ifstream in(file);
+  std::string line;
+  for (; std::getline(in, line); OPENSSL_cleanse(line.data(), line.size())) {
+    const bool begins = line.starts_with("-----BEGIN ");
+    content.certificate |= begins && line.find("CERTIFICATE-----") != std::string::npos;
+    content.key |= begins && line.find("PRIVATE KEY-----") != std::string::npos;
+    content.encrypted |= line.find("ENCRYPTED") != std::string::npos;
+  }
+  return content;
+}
+
+// The most frequent mistakes, of which OpenSSL's texts say little.
+Error explain(const TlsFiles& files, bool has_certificate) {
+  const std::string& file = files.certificate_key;
+  const PemContent content = content_of(file);
+  Error why = invalid(has_certificate ? "cannot use the private key in" : "cannot use the certificate in", file);
+  if (has_certificate ? !content.key : !content.certificate && content.key) {
+    why.message += fmt::format("; the file holds no {}: it must hold both, cat server.crt server.key >server.pem",
+                               has_certificate ? "private key" : "certificate");
+  } else if (has_certificate && content.encrypted) {
+    why.message += fmt::format("; the key is encrypted, and its password {}: see net.tls.certificateKeyFilePassword "
+                               "(of net.tls.clusterFile: clusterPassword; of a connection string: "
+                               "tlsCertificateKeyFilePassword)",
+                               files.key_password.empty() ? "is missing" : "is another");
+  }
+  return why;
+}
+
 Result<void> load_certificate(SSL_CTX* context, const TlsFiles& files) {
   const std::string& file = files.certificate_key;
   if (file.empty()) return {};
@@ -53,8 +92,7 @@ Result<void> load_certificate(SSL_CTX* context, const TlsFiles& files) {
   SSL_CTX_set_default_passwd_cb_userdata(context, nullptr);
   SSL_CTX_set_default_passwd_cb(context, nullptr);
   OPENSSL_cleanse(password.data(), password.size());
-  if (!certificate) return invalid("cannot use the certificate in", file);
-  if (!key) return invalid("cannot use the private key in", file);
+  if (!certificate || !key) return explain(files, certificate);
   if (SSL_CTX_check_private_key(context) != 1) return invalid("certificate and key differ in", file);
   return {};
 }

@@ -378,6 +378,10 @@ class Loader {
       if (unique && key.has_hashed_field()) fail(flag, "a hashed shard key cannot be unique");
     }
     ChunkMap chunks = read_chunks(node, key, ns, primary_of(name.db));
+    if (!node["chunks"] && !key.fields().front().hashed && parts_.shards.size() > 1) {
+      remarks_.push_back({node.Mark().line + 1, "collection '" + ns + "' has no chunks: all of its documents go to " +
+                                                    parts_.shards[primary_of(name.db)].name});
+    }
     parts_.collections.push_back(routing_of(ns, std::move(key), unique, std::move(chunks)));
   }
 

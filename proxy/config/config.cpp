@@ -126,6 +126,13 @@ class Checker {
     if (!config_.users_from.empty()) {
       error("security.usersFrom", "security.usersFrom is for routing; users of a cluster are on its config servers");
     }
+    // They would log in beside the cluster's, with rights that no other router and no server knows.
+    for (const auto& [key, written] : {std::pair("security.users", !config_.users.empty()),
+                                       std::pair("security.usersFile", !config_.users_file.empty())}) {
+      if (!written) continue;
+      error(key, fmt::format("{} is for routing; users of a cluster are on its config servers: createUser, through any "
+                             "router of the cluster", key));
+    }
   }
 
   // As a mongos demands it.
@@ -214,7 +221,8 @@ class Checker {
       error("net.bindIp",
             fmt::format("net.bindIp: \"{}\" is a Unix socket; only TCP is listened on", word));
     } else if (word != "*" && !is_ipv4(word) && !is_ipv6(word) &&
-               word.find_first_of(":/*[] ") != std::string::npos) {
+               (word.find_first_of(":/*[] ") != std::string::npos ||
+              word.find_first_not_of("0123456789.") == std::string::npos)) {  // no name has only these
       error("net.bindIp",
             fmt::format("net.bindIp: \"{}\" is no address (the port is net.port)", word));
     }
@@ -483,6 +491,14 @@ std::string describe_memory_limit(const MemoryLimit& limit, const SystemLimits& 
   return fmt::format("{} MiB ({} % of the {}'s {} MiB, at least {} MiB)", bytes >> 20, percent,
                      available.of_cgroup ? "cgroup" : "machine", available.bytes >> 20,
                      memory_limit_bytes_min >> 20);
+}
+
+std::optional<std::string> memory_beyond_cgroup(const MemoryLimit& limit, const SystemLimits& limits) {
+  const std::uint64_t bytes = memory_limit_bytes(limit, limits);
+  const bool has_limit = bytes != std::numeric_limits<std::uint64_t>::max();
+  if (!has_limit || !limits.cgroup_memory_bytes || bytes <= *limits.cgroup_memory_bytes) return std::nullopt;
+  return fmt::format("{} is more than the cgroup allows ({} MiB): the kernel would kill the process first",
+                     describe_memory_limit(limit, limits), *limits.cgroup_memory_bytes >> 20);
 }
 
 }  // namespace spillway

@@ -222,5 +222,7 @@ std::uint64_t memory_limit_bytes(const MemoryLimit& limit, const SystemLimits& l
 std::uint64_t spill_limit_bytes(const MemoryLimit& limit, std::uint64_t free_bytes);
 // For the log: "127 MiB (50 % of the cgroup's 254 MiB)".
 std::string describe_memory_limit(const MemoryLimit& limit, const SystemLimits& limits);
+// For the operator: the limit is more than the cgroup's. nullopt: it is not, or there is none of both.
+std::optional<std::string> memory_beyond_cgroup(const MemoryLimit& limit, const SystemLimits& limits);
 
 }  // namespace spillway

@@ -24,7 +24,8 @@ struct Group {
 constexpr std::string_view shard_tls =
     "shards' connection strings say how to speak to them: tls, tlsCAFile, tlsCertificateKeyFile, …";
 constexpr std::string_view not_enforced = "nothing would enforce it; see security.users";
-constexpr std::string_view own_users = "users stand in the configuration; see security.users";
+constexpr std::string_view own_users =
+    "users stand in the configuration (security.users), those of a cluster on its config servers";
 constexpr std::string_view plain_audit = "the audit log is neither encrypted nor compressed";
 constexpr std::string_view no_javascript = "the router runs no JavaScript";
 constexpr std::string_view own_threads = "one event loop per worker; see workers";
@@ -59,7 +60,7 @@ constexpr std::array groups = {
     Group{"net.tls", "certificateSelector clusterCertificateSelector", "*", "it is for Windows and macOS"},
     Group{"net.tls", "clusterAuthX509", "", "routers do not speak to each other"},
     Group{"net.tls", "FIPSMode", "!false", "OpenSSL is used as the system configures it"},
-    Group{"net.tls", "logVersions", ""},
+    Group{"net.tls", "logVersions", "", "clients have TLS 1.2 or 1.3, and no line of the log says which"},
     Group{"net.ssl", "certificateSelector clusterCertificateSelector", "*", "it is for Windows and macOS"},
     Group{"net.ssl", "FIPSMode", "!false", "OpenSSL is used as the system configures it"},
     Group{"security", "clusterIpSourceAllowlist clusterIpSourceWhitelist ldap", "!*", not_enforced},
@@ -74,7 +75,9 @@ constexpr std::array groups = {
     Group{"auditLog", "runtimeConfiguration", "false", "there is no filter to change"},
     Group{"operationProfiling", "mode", "off", "a router does not profile; see operationProfiling.slowOpThresholdMs"},
     Group{"operationProfiling", "slowOpSampleRate filter", "", "every slow operation is logged"},
-    Group{"setParameter", "authenticationMechanisms", "!*", not_enforced},
+    Group{"setParameter", "authenticationMechanisms", "!SCRAM-SHA-1,SCRAM-SHA-256,MONGODB-X509",
+          "SCRAM-SHA-256, SCRAM-SHA-1 and MONGODB-X509 are offered, no more and no less: remove the line, or name "
+          "these three"},
     Group{"setParameter", "saslauthdPath saslHostName saslServiceName scramIterationCount scramSHA256IterationCount",
           "", own_users},
     Group{"setParameter", "opensslCipherConfig", "!*", "ciphers are those with forward secrecy and authentication"},
@@ -110,8 +113,12 @@ constexpr std::array groups = {
           "", "connections idle for 5 minutes are closed"},
     Group{"setParameter",
           "ShardingTaskExecutorPoolMinSizeForConfigServers ShardingTaskExecutorPoolMaxSizeForConfigServers "
-          "loadRoutingTableOnStartup findChunksOnConfigTimeoutMS",
+          "findChunksOnConfigTimeoutMS",
           "", "config servers are treated as shards are"},
+    Group{"setParameter", "loadRoutingTableOnStartup", "",
+          "a table is read when a command names it for the first time"},
+    Group{"setParameter", "readHedgingMode", "~off", "a read is sent to one host"},
+    Group{"setParameter", "maxTimeMSForHedgedReads", "", "a read is sent to one host"},
     Group{"setParameter",
           "connPoolMaxShardedConnsPerHost connPoolMaxShardedInUseConnsPerHost connPoolMaxConnsPerHost "
           "connPoolMaxInUseConnsPerHost",

@@ -128,8 +128,9 @@ constexpr std::array all_keys = {
         "The addresses to listen on. Anything but loopback needs security.authorization written out: enabled, or "
         "disabled. net.bindIpAll: true is another name for *."),
     row("net.tls.mode", AT(net.tls.mode), reload, {.range = "disabled | allowTLS | preferTLS | requireTLS"},
-        "TLS for clients. requireTLS refuses clients without it; allowTLS and preferTLS serve both kinds. For "
-        "shards see their connection strings (tls=true, tlsCAFile, tlsCertificateKeyFile, …)."),
+        "TLS for clients. requireTLS refuses clients without it; allowTLS and preferTLS serve both kinds. With "
+        "sharding.configDB preferTLS and requireTLS mean TLS to the cluster's servers, too. For shards of a table see "
+        "their connection strings (tls=true, tlsCAFile, tlsCertificateKeyFile, …)."),
     row("net.tls.certificateKeyFile", AT(net.tls.certificate_key_file), reload,
         {.example = "/etc/spillway/server.pem", .range = "a PEM file"},
         "The certificate for clients, its chain, and its private key. Required unless net.tls.mode is disabled."),
@@ -333,7 +334,8 @@ constexpr std::array all_keys = {
         "The users. spillway --hash-password NAME makes an entry, which does not contain the password itself. "
         "Roles: read, readWrite, dbAdmin, clusterMonitor, clusterAdmin, readAnyDatabase, readWriteAnyDatabase, "
         "dbAdminAnyDatabase, root. A user of the database $external logs in with a certificate of net.tls.CAFile: "
-        "its name is the certificate's subject (RFC 2253), and it has no credentials."),
+        "its name is the certificate's subject (RFC 2253), and it has no credentials. Not with sharding.configDB: a "
+        "cluster has its own users."),
     row("security.usersFile", AT(users_file), reload,
         {.example = "/etc/spillway/users.yaml",
          .range = "a file that is not world-readable",

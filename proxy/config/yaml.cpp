@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <string_view>
 #include <utility>
@@ -65,6 +66,24 @@ bool sets_password(std::string_view text) {
     if (next != std::string::npos && (lower[next] == '=' || lower[next] == ':')) return true;
   }
   return false;
+}
+
+// A list as mongos takes it on its command line: "a,b".
+std::string joined(const YAML::Node& list) {
+  std::string text;
+  for (const YAML::Node& item : list) {
+    if (!item.IsScalar()) return {};
+    absl::StrAppend(&text, text.empty() ? "" : ",", item.Scalar());
+  }
+  return text;
+}
+
+// The same words between commas, in any order.
+bool same_words(std::string_view a, std::string_view b) {
+  std::set<std::string_view> words[2];
+  for (const std::string_view word : split(a, ",")) words[0].insert(trim(word));
+  for (const std::string_view word : split(b, ",")) words[1].insert(trim(word));
+  return words[0] == words[1];
 }
 
 bool names_config_servers(const YAML::Node& root) {
@@ -335,8 +354,8 @@ class Reader {
   }
 
   void take_foreign(const ForeignKey& foreign, const YAML::Node& value, const std::string& at) {
-    const std::string_view text = value.IsScalar() ? std::string_view(value.Scalar()) : "";
-    if (!foreign.harmless.empty() && text == foreign.harmless) return;
+    const std::string text = value.IsSequence() ? joined(value) : value.IsScalar() ? value.Scalar() : std::string();
+    if (!foreign.harmless.empty() && same_words(text, foreign.harmless)) return;
     if (foreign.fate == ForeignKey::Fate::refused && !(of_cluster_ && foreign.of_mongos)) {
       error(at, fmt::format("{} is refused: {}", foreign.key, foreign.note));
       return;

@@ -544,7 +544,10 @@ Task<AdminServer::Answer> AdminServer::readiness() {
     return Answer{.status = 503, .text = std::move(why)};
   };
   if (shared_.life.quiescing || shared_.life.stopping) co_return unready("shutting down\n");
-  if (!serving_) co_return unready("starting\n");
+  if (!serving_) {
+    const std::lock_guard lock(waits_mutex_);
+    co_return unready(waits_for_.empty() ? "starting\n" : fmt::format("starting: {}\n", waits_for_));
+  }
   const std::vector<exec::Context*> contexts = live_contexts();
   const std::vector<exec::WorkerFacts> answers = co_await ask(contexts);
   if (answers.size() < contexts.size()) {

@@ -59,6 +59,11 @@ class AdminServer {
   void start(std::vector<Worker*> workers);
   // Any thread: clients are served from now on.
   void set_serving() noexcept { serving_ = true; }
+  // Any thread: what the start waits for, for /readyz.
+  void set_waiting(std::string why) {
+    const std::lock_guard lock(waits_mutex_);
+    waits_for_ = std::move(why);
+  }
   // Copies of its sockets, for the process that replaces this one.
   std::vector<OfferedSocket> offer() const;
   // Another process answers from now on; what is under way goes on.
@@ -136,6 +141,8 @@ class AdminServer {
   AdminActions actions_{shared_, loop_};
   std::thread thread_;
   std::atomic<bool> serving_{false};
+  std::mutex waits_mutex_;
+  std::string waits_for_;
   bool stopping_ = false;  // the thread's own
 };
 

@@ -63,6 +63,9 @@ void declare_options(CLI::App& app, CommandLine& line, Flags& flags) {
   top->add_flag("--once", line.once, "One look");
   top->add_flag("--json", line.json, "For scripts: a document a line");
   for (auto* command : {doctor, top}) {
+    command->footer("And those of spillway itself:\n"
+                    "  -f,--config FILE            The configuration file (YAML)\n"
+                    "  --set KEY=VALUE ...         A key that goes before the file's\n");
     command->excludes(check)->excludes(print)->excludes(hash)->excludes(health)->excludes(version)->excludes(canned);
   }
   doctor->excludes(top);

@@ -32,11 +32,8 @@ Finding check_memory(const Config& config, const MachineFacts& facts) {
     return {Severity::warning, "memory.limit", "there is none: clients may take all of the machine's memory",
             "write memory: {limit: 512MiB}"};
   }
-  if (facts.limits.cgroup_memory_bytes && limit > *facts.limits.cgroup_memory_bytes) {
-    return {Severity::error, "memory.limit",
-            fmt::format("{} is more than the cgroup allows ({}): the kernel would kill the process first", said,
-                        mib(*facts.limits.cgroup_memory_bytes)),
-            remedy};
+  if (auto beyond = memory_beyond_cgroup(config.memory_limit, facts.limits)) {
+    return {Severity::error, "memory.limit", *std::move(beyond), remedy};
   }
   if (facts.memory_available_bytes > 0 && limit > facts.memory_available_bytes) {
     return {Severity::warning, "memory.limit",

@@ -113,6 +113,7 @@ Task<void> ask_facts(const Visit& visit, shard::Connection& connection) {
     const std::int64_t theirs = time.as_int64();
     report.clock_ahead_ms = theirs < before_ms ? theirs - before_ms : std::max<std::int64_t>(theirs - after_ms, 0);
   }
+  report.config_server = hello.view()["configsvr"].exists();
   auto building = ask_host(visit, connection, shard::build_info_command());
   const BsonDoc build = co_await building;
   if (const ValueView version = build.view()["version"]; version.is_string()) report.version = version.as_string();
@@ -127,6 +128,9 @@ Task<void> ask_facts(const Visit& visit, shard::Connection& connection) {
   const BsonDoc found = co_await finding;
   const auto cursor = wire::parse_cursor_reply(found.view());
   report.owned = !cursor.has_error() && cursor->batch.first().is_document();
+  if (!report.owned) co_return;
+  const ValueView servers = cursor->batch.first().as_document()["configsvrConnectionString"];
+  if (servers.is_string()) report.its_config_servers = servers.as_string();
 }
 
 Task<void> examine_connected(const Visit& visit, shard::Connection& connection) {
@@ -155,7 +159,7 @@ Task<void> examine_host(Visit visit) {
   HostReport& report = visit.report;
   auto connected = co_await shard::connect(visit.settings, report.address, visit.deadline());
   if (connected.has_error()) {
-    const bool shaking = contains(connected.error().message, "TLS handshake");
+    const bool shaking = connected.error().message.starts_with(shard::tls_failure);
     fail(report, shaking ? DoctorStep::tls : DoctorStep::connect, connected.error());
   } else {
     const std::unique_ptr<shard::Connection> connection = *std::move(connected);
@@ -217,7 +221,10 @@ std::string remedy_of(const DoctorPlace& place, const HostReport& host) {
       if (place.credentials.tls && host.error->is(ErrorCode::host_unreachable)) {
         return "it may want a certificate of ours: tlsCertificateKeyFile= (in a cluster: net.tls.certificateKeyFile)";
       }
-      if (contains(host.error->message, "router")) return "name the shards, or use sharding.configDB";
+      if (contains(host.error->message, "router")) {
+        if (place.kind == Kind::table_shard) return "name the shards, or use sharding.configDB";
+        return "name the config servers: db.adminCommand({getCmdLineOpts: 1}) there has its sharding.configDB";
+      }
       return fmt::format("on {}: see the server's log", host.address.host.str());
     case DoctorStep::log_in:
       if (place.credentials.login->internal() && place.credentials.login->passwords() == 0) {
@@ -337,6 +344,20 @@ Findings judge_rights(const DoctorPlace& place, const std::string& subject, cons
   return found;
 }
 
+// Of a host that is a member of another set than the place's.
+std::string remedy_of_set(const DoctorPlace& place, const HostReport& host) {
+  const std::string& set = host.server.set_name;
+  if (set.empty()) {
+    return place.kind == Kind::table_shard ? "leave replicaSet= out, or run rs.initiate() there"
+                                           : "run rs.initiate() there";
+  }
+  if (place.kind == Kind::table_shard) return "write replicaSet=" + set;
+  if (place.kind == Kind::cluster_shard) return "through a mongos: db.getSiblingDB(\"config\").shards.find()";
+  std::string hosts;
+  for (const HostAddress& each : place.uri.hosts) hosts += (hosts.empty() ? "" : ",") + each.text();
+  return fmt::format("write sharding.configDB: {}/{}", set, hosts);
+}
+
 Findings judge_host(const DoctorPlace& place, const std::string& subject, const HostReport& host) {
   Findings found;
   const std::string& wanted = place.uri.set_name;
@@ -345,8 +366,13 @@ Findings judge_host(const DoctorPlace& place, const std::string& subject, const 
                      host.server.set_name.empty()
                          ? fmt::format("it is no member of a replica set, {} is wanted", wanted)
                          : fmt::format("it is a member of {}, not of {}", host.server.set_name, wanted),
-                     host.server.set_name.empty() ? "leave replicaSet= out, or run rs.initiate() there"
-                                                  : "write replicaSet=" + host.server.set_name});
+                     remedy_of_set(place, host)});
+  }
+  // A config server may be a shard, too.
+  if (place.kind == Kind::config_servers && host.owned && !host.config_server) {
+    found.push_back({Severity::error, subject, "it is a shard of a cluster, and no config server",
+                     host.its_config_servers.empty() ? "name the config servers: through a mongos: sh.status()"
+                                                     : "write sharding.configDB: " + host.its_config_servers});
   }
   if (host.server.type == ServerType::rs_other) {
     found.push_back({Severity::warning, subject, "it is hidden, starting, recovering or not initiated: not read from",

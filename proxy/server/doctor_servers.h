@@ -45,6 +45,8 @@ struct HostReport {
   BsonDoc login;                               // the reply to connectionStatus; {}: none
   std::optional<Error> read_refused;           // of admin.system.version
   bool owned = false;                          // it has a shardIdentity
+  bool config_server = false;
+  std::string its_config_servers;              // of the shardIdentity, as sharding.configDB is written
 };
 
 // Pure: what the reports of one place mean. `login`: whether the router logs in there.

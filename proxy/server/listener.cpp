@@ -103,8 +103,9 @@ std::uint16_t Listener::open_doors(const ListenerOptions& options, std::uint16_t
     if (!ec) acceptor.listen(listen_backlog, ec);
     if (!ec) acceptor.non_blocking(true, ec);
     if (ec) {
-      throw std::runtime_error(
-          fmt::format("cannot listen on {}:{}: {}", address, port, ec.message()));
+      const bool in_use = ec == boost::system::errc::address_in_use;
+      throw std::runtime_error(fmt::format("cannot listen on {}:{}: {}{}", address, port, ec.message(),
+                                           in_use ? " (spillway doctor shows how to find its owner)" : ""));
     }
     port = acceptor.local_endpoint().port();  // every further address uses the same
     doors_.push_back(std::move(door));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <stdexcept>
 #include <utility>
 
 #include "proxy/config/parameters.h"
@@ -33,7 +34,11 @@ log::Options log_options(const SystemLogConfig& config) {
 }  // namespace
 
 void open_log(const Config& config) {
-  log::open(log_options(config.system_log));
+  try {
+    log::open(log_options(config.system_log));
+  } catch (const std::runtime_error& error) {
+    throw std::runtime_error(fmt::format("systemLog.path: {}", error.what()));
+  }
   log::set_verbosity(static_cast<int>(config.parameters.log_level.load()));
 }
 

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -116,13 +117,16 @@ class StartCheck {
   // `replaces`: a process that has users already.
   StartCheck(Worker& worker, bool guards, bool replaces) : worker_(worker), guards_(guards), replaces_(replaces) {}
 
-  // Throws std::runtime_error when a guard refuses. False: end() was called.
-  bool run_and_wait(Loop& main_loop, const ServiceManager& service) {
+  // Throws std::runtime_error when a guard refuses. False: end() was called. `admin`: null if there is none.
+  bool run_and_wait(Loop& main_loop, const ServiceManager& service, AdminServer* admin) {
     worker_.loop().post([this] { worker_.loop().spawn(check()); });
     for (TimePoint next_word{}; !done_.load();) {
       main_loop.io().restart();
       main_loop.io().run_for(std::chrono::milliseconds(20));
-      if (!waits_.load() || Clock::now() < next_word) continue;
+      const std::string why = waits_for();
+      if (why.empty()) continue;
+      if (admin != nullptr) admin->set_waiting(why);
+      if (Clock::now() < next_word) continue;
       next_word = Clock::now() + config_servers_word;
       service.starting("waiting for the config servers", 3 * config_servers_word);
     }
@@ -136,8 +140,11 @@ class StartCheck {
   Task<void> check() {
     auto waiting = worker_.context().gateway.wait_until_known(Clock::now() + start_wait_max);
     const bool known = co_await waiting;
-    if (!known) log::warning("not every shard has answered yet; serving without those that have not");
     exec::Context& context = worker_.context();
+    // In a cluster these are the config servers, and join() tells of them.
+    if (!known && !context.shared.cluster) {
+      log::warning("not every shard has answered yet; serving without those that have not");
+    }
     if (context.shared.cluster) {
       co_await join(context);
     }
@@ -159,10 +166,12 @@ class StartCheck {
     for (log::LogPace pace; !ended_.load();) {
       const auto started = co_await context.shared.cluster->start();
       if (!started.has_error()) co_return;
-      waits_.store(true);
-      if (pace.due(Clock::now(), config_servers_word)) {
-        log::warning("no client is served yet: waiting for the config servers: {}", started.error().message);
+      const std::string why = "waiting for the config servers: " + started.error().message;
+      {
+        const std::lock_guard lock(waits_mutex_);
+        waits_for_ = why;
       }
+      if (pace.due(Clock::now(), config_servers_word)) log::warning("no client is served yet: {}", why);
       co_await context.loop.sleep_for(config_servers_retry);
     }
   }
@@ -179,9 +188,17 @@ class StartCheck {
     }
   }
 
+  // Empty: for nothing that takes long.
+  std::string waits_for() {
+    const std::lock_guard lock(waits_mutex_);
+    return waits_for_;
+  }
+
   Worker& worker_;
   bool guards_, replaces_;
-  std::atomic<bool> done_{false}, ended_{false}, waits_{false};
+  std::atomic<bool> done_{false}, ended_{false};
+  std::mutex waits_mutex_;
+  std::string waits_for_;  // both threads'
   std::string refusal_;
 };
 
@@ -269,7 +286,8 @@ std::string divide_memory(exec::Shared& shared, const Config& config, std::uint6
   const std::uint64_t payload = limit_bytes > aside ? limit_bytes - aside : 1;
   if (const auto refusal = shared.divide_memory(payload, workers)) {
     throw std::runtime_error(fmt::format("memory.limit of {} MiB is too small: without {} MiB that the proxy takes by "
-                                         "itself, {} MiB for its heaps and {} MiB for sockets, {}",
+                                         "itself, {} MiB for its heaps and {} MiB for sockets, {}; raise the limit, or "
+                                         "lower workers",
                                          limit_bytes / limits::mib, base / limits::mib, heap / limits::mib,
                                          sockets / limits::mib, *refusal));
   }
@@ -573,7 +591,7 @@ bool Server::start() {
     log::info("asked to end before it serves");
     check->end();
   });
-  if (!check->run_and_wait(loop_, manager_)) return false;
+  if (!check->run_and_wait(loop_, manager_, admin_ ? &*admin_ : nullptr)) return false;
   const auto listen = [this] { listener_->start(worker_list_); };
   if (predecessor_) {
     try_pid_file(options_.config.pid_file_path);
@@ -596,6 +614,9 @@ bool Server::start() {
             shards.all_shards().size(), describe_memory_limit(options_.config.memory_limit, limits_),
             shared_.memory_layer->description());
   log::info("{}", divided_);
+  if (const auto warning = memory_beyond_cgroup(options_.config.memory_limit, limits_)) {
+    log::warning("memory.limit: {}", *warning);
+  }
   if (admin_) {
     admin_->set_serving();
     log::info("the admin port is {}, on {}", admin_->port(), fmt::join(admin_addresses(options_.config.net), ", "));
@@ -655,6 +676,21 @@ std::shared_ptr<const catalog::RoutingSnapshot> table_of_config_servers(const Lo
   return exec::table_of_config_servers(*std::move(uri));
 }
 
+std::optional<std::string> refuse_memory(const Config& config,
+                                         const std::shared_ptr<const catalog::RoutingSnapshot>& routing) {
+  const SystemLimits limits = read_system_limits();
+  exec::Shared shared{0};
+  shared.routing = routing;
+  shared.authorization = config.authorization == Authorization::enabled;
+  try {
+    const auto workers = static_cast<std::size_t>(worker_count(config, limits));
+    static_cast<void>(divide_memory(shared, config, memory_of(config, limits), workers));
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return std::nullopt;
+}
+
 StartRefusals try_to_start(const Config& config, const std::shared_ptr<const catalog::RoutingSnapshot>& routing) {
   StartRefusals refusals;
   const auto attempt = [](std::vector<std::string>& refused, const auto& what) {
@@ -676,10 +712,7 @@ StartRefusals try_to_start(const Config& config, const std::shared_ptr<const cat
     });
   }
   attempt(refusals.spill, [&] { shared.spill = open_spill_store(config.spill, shared.memory.spill); });
-  attempt(refusals.memory, [&] {
-    const auto workers = static_cast<std::size_t>(worker_count(config, limits));
-    static_cast<void>(divide_memory(shared, config, memory_bytes, workers));
-  });
+  if (auto refusal = refuse_memory(config, routing)) refusals.memory.push_back(*std::move(refusal));
   if (shared.spill) shared.spill->stop();
   return refusals;
 }

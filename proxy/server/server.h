@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,10 @@ struct StartRefusals {
   std::vector<std::string> ports, memory, spill;
 };
 StartRefusals try_to_start(const Config& config, const std::shared_ptr<const catalog::RoutingSnapshot>& routing);
+
+// Its part about memory, without listening.
+std::optional<std::string> refuse_memory(const Config& config,
+                                         const std::shared_ptr<const catalog::RoutingSnapshot>& routing);
 
 // Serves until SIGTERM or SIGINT, then ends cleanly. Returns the process's exit code. Prints the ready line to
 // standard output once it listens. Throws std::runtime_error when it cannot start.

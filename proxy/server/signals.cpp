@@ -66,7 +66,12 @@ void Signals::wait() {
       handle(signal);
     } else if (signal == SIGTERM || signal == SIGINT) {
       stop_early_();
+    } else if (signal == SIGUSR1) {
+      handle(signal);  // the log may be what fills the disk
     } else {
+      log::warning("received signal {}: it is taken when the start has ended; to use another configuration before, "
+                   "restart the router",
+                   signal);
       early_.push_back(signal);
     }
     wait();

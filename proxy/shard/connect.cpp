@@ -20,7 +20,7 @@ Task<Result<std::unique_ptr<Connection>>> connect(const PoolSettings& settings, 
       transport->close();
       const bool timed_out = established.error().is(ErrorCode::network_timeout);
       co_return Error(timed_out ? ErrorCode::network_timeout : ErrorCode::host_unreachable,
-                      fmt::format("TLS handshake with {} failed :: caused by :: {}", address.text(),
+                      fmt::format("{}{} failed :: caused by :: {}", tls_failure, address.text(),
                                   established.error().message));
     }
   }

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include "proxy/shard/connection.h"
 #include "proxy/shard/pool.h"
 
 namespace spillway::shard {
+
+inline constexpr std::string_view tls_failure = "TLS handshake with ";  // the message begins so
 
 // HostNotFound(7), HostUnreachable(6), NetworkTimeout(89); a failed TLS handshake is HostUnreachable, too, and names
 // the failure. `settings` outlives the task. `reached_by`: when the host must have been found and reached, TLS aside.

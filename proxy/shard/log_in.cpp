@@ -143,10 +143,11 @@ Task<Result<void>> run(Attempt& attempt) {
 }  // namespace
 
 Task<Result<void>> log_in(Connection& connection, const auth::ServiceLogin& login,
-                          LinkBudgets budgets, TimePoint deadline) {
+                          LinkBudgets budgets, TimePoint deadline, bool* refused) {
   Attempt attempt{connection, login, budgets, deadline};
   Result<void> ran = co_await run(attempt);
   if (ran.has_error() && attempt.was_refused && login.optional()) co_return Result<void>();
+  if (refused != nullptr) *refused = ran.has_error() && attempt.was_refused;
   co_return ran;
 }
 

@@ -106,7 +106,11 @@ Task<Result<Monitor::Answer>> Monitor::connect() {
   auto connecting = shard::connect(settings_, address_, start + std::chrono::milliseconds(settings_.connect_timeout_ms),
                                    start + std::chrono::milliseconds(attempt_ms));
   auto connected = co_await connecting;
-  if (connected.has_error()) co_return connected.error();
+  if (connected.has_error()) {
+    auto explaining = explain(connected.error());
+    co_return co_await explaining;
+  }
+  speaks_plain_.reset();
   if (stopped_) co_return Error(ErrorCode::host_unreachable, "its monitor has ended");
   connection_ = *std::move(connected);
   // Without compressors: a hello is small, and compressed ones are not allowed.
@@ -128,6 +132,40 @@ Task<Result<Monitor::Answer>> Monitor::connect() {
   }
   build_ = *build;
   co_return Answer{*std::move(server), round_trip};
+}
+
+// What a handshake with a server without TLS ends with depends on that server, and says little.
+Task<Error> Monitor::explain(Error why) {
+  if (settings_.tls == nullptr || !why.message.starts_with(tls_failure)) {
+    speaks_plain_.reset();
+    co_return why;
+  }
+  if (!speaks_plain_ && !stopped_) {
+    auto asking = answers_plain();
+    speaks_plain_ = co_await asking;
+  }
+  if (speaks_plain_.value_or(false)) {
+    why.message += "; it answers in plain text (in a cluster, net.tls.mode says how its servers are spoken to, too; "
+                   "else tls= in the connection string)";
+  }
+  co_return why;
+}
+
+Task<bool> Monitor::answers_plain() {
+  PoolSettings plain = settings_;
+  plain.tls = nullptr;
+  const TimePoint deadline =
+      Clock::now() + std::chrono::milliseconds(std::min(reconnect_attempt_ms, settings_.connect_timeout_ms));
+  auto connecting = shard::connect(plain, address_, deadline);
+  auto connected = co_await connecting;
+  if (connected.has_error()) co_return false;
+  const std::unique_ptr<Connection> connection = *std::move(connected);
+  const Introduction introduction{settings_.introduction.application_name, {}};
+  auto introducing = introduce(*connection, introduction, plain.budgets(), deadline);
+  const auto introduced = co_await introducing;
+  // Any answer, also an error, shows that the server speaks it.
+  co_return introduced.has_value() ||
+      !(introduced.error().is(ErrorCode::host_unreachable) || introduced.error().is(ErrorCode::network_timeout));
 }
 
 // Once per connection: the next connection to this address may reach another server.

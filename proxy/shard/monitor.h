@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "proxy/shard/handshake.h"
 #include "proxy/shard/pool.h"
@@ -49,6 +50,8 @@ class Monitor {
   Task<void> check();
   Task<Result<Answer>> ask();
   Task<Result<Answer>> connect();
+  Task<Error> explain(Error why);
+  Task<bool> answers_plain();
   Task<Result<BuildInfo>> ask_build();
 
   const PoolSettings& settings_;
@@ -58,6 +61,7 @@ class Monitor {
   BuildInfo build_;
   bool hello_ok_ = false;
   bool down_ = false;    // the last check failed
+  std::optional<bool> speaks_plain_;  // although TLS is wanted; set by the first handshake that fails
   TimePoint last_sign_;  // the host's last sign of life: an answer, a refusal, a hang-up
   Waiter* nap_ = nullptr;
   bool stopped_ = false;

@@ -203,6 +203,7 @@ Task<void> Pool::open_one() {
   const TimePoint deadline = began + std::chrono::milliseconds(settings_.connect_timeout_ms);
   const auth::ServiceLogin::Ptr login = settings_.login;  // a reload may replace it meanwhile
   std::optional<Error> failed;
+  bool refused = false;
   std::unique_ptr<Connection> connection;
   auto connected = co_await connect(settings_, address_, deadline);
   if (connected.has_error()) {
@@ -216,7 +217,7 @@ Task<void> Pool::open_one() {
     if (described.has_error()) {
       failed = described.error();
     } else if (login) {
-      const Result<void> logged_in = co_await log_in(*connection, *login, settings_.budgets(), deadline);
+      const Result<void> logged_in = co_await log_in(*connection, *login, settings_.budgets(), deadline, &refused);
       if (logged_in.has_error()) failed = logged_in.error();
     }
     connection->unlink();
@@ -228,7 +229,12 @@ Task<void> Pool::open_one() {
              !(failed->is(ErrorCode::network_timeout) && opened_ >= began)) {
     // Without means of our own, a connection that comes back serves the others.
     if (!failed->is(ErrorCode::too_many_files_open) || in_use_ == 0) fail_requests(*failed);
-    owner_.connect_failed(address_, *failed);
+    if (refused) {
+      login_refused_ = true;
+      owner_.login_refused(address_, *failed);
+    } else {
+      owner_.connect_failed(address_, *failed);
+    }
   } else {
     serve();
   }
@@ -242,6 +248,7 @@ void Pool::opened(std::unique_ptr<Connection> connection, std::uint64_t generati
     connection->pool_notes.generation = generation;
     connection->pool_notes.idle_since = Clock::now();
     idle_.push_back(std::move(connection));
+    if (std::exchange(login_refused_, false)) owner_.login_accepted(address_);
   }
   serve();
 }

@@ -66,6 +66,10 @@ class PoolOwner {
  public:
   // A connection could not be opened; its waiters have the error.
   virtual void connect_failed(const HostAddress& host, const Error& why) = 0;
+  // The host answered, and did not let the router log in; the waiters have the error.
+  virtual void login_refused(const HostAddress& host, const Error& why) = 0;
+  // The first login since that succeeded.
+  virtual void login_accepted(const HostAddress& host) = 0;
   // A stopped pool may have become quiet.
   virtual void stopped_pool_changed() = 0;
 
@@ -162,6 +166,7 @@ class Pool {
   TimePoint opened_ = TimePoint::min();  // when a connection last opened: earlier attempts say nothing about the host
   std::size_t points_before_bulk_ = 0;  // that overtook the waiting bulk request
   bool stopped_ = false;
+  bool login_refused_ = false;  // the last time that one was tried
 };
 
 }  // namespace spillway::shard

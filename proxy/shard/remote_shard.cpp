@@ -64,7 +64,10 @@ void RemoteShard::use_credentials(const ShardCredentials& credentials) {
     each->tls = credentials.tls;
     each->login = credentials.login;
   }
-  if (leads_) shared_->use_tls(credentials.tls);
+  if (leads_) shared_->use_credentials(credentials);
+  if (subscription_ && topology_.any_login_refused()) {
+    report({{}, [](Topology& topology) { return topology.try_logins_again(); }});
+  }
   if (same_user) return;
   for (const auto& member : members_) member->each([](Pool& pool) { pool.drop(); });
 }
@@ -156,6 +159,17 @@ void RemoteShard::connect_failed(const HostAddress& host, const Error& why) {
             return topology.network_error(host, why, now);
           }});
   changed();
+}
+
+void RemoteShard::login_refused(const HostAddress& host, const Error& why) {
+  report({host, [host, why, now = Clock::now()](Topology& topology) {
+            return topology.login_refused(host, why, now);
+          }});
+  changed();
+}
+
+void RemoteShard::login_accepted(const HostAddress& host) {
+  report({host, [host](Topology& topology) { return topology.login_accepted(host); }});
 }
 
 void RemoteShard::network_error(const HostAddress& host, std::uint64_t generation,

@@ -87,6 +87,8 @@ class RemoteShard final : private PoolOwner, private TopologyFollower {
 
   // PoolOwner
   void connect_failed(const HostAddress& host, const Error& why) override;
+  void login_refused(const HostAddress& host, const Error& why) override;
+  void login_accepted(const HostAddress& host) override;
   void stopped_pool_changed() override;
   // TopologyFollower
   void topology_published(const Topology& topology, std::uint64_t reports,

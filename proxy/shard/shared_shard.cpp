@@ -7,6 +7,22 @@
 
 namespace spillway::shard {
 
+namespace {
+
+// Of refused logins to a host, the first of so many in a row is logged: with their pauses one a minute.
+constexpr int refusals_per_line = 6;
+
+std::string_view remedy_of_login(const auth::ServiceLogin* login) {
+  if (login == nullptr) return "see its log";
+  if (login->internal() && login->passwords() == 0) {
+    return "compare O, OU and DC of net.tls.clusterFile (or certificateKeyFile) here and on the server";
+  }
+  if (login->internal()) return "compare security.keyFile here and on the server";
+  return "compare the user and the password (security.shards, or the connection string) with the server's";
+}
+
+}  // namespace
+
 class SharedShard::Subscription {
  public:
   Subscription(Loop& on, TopologyFollower& told) : loop(on), follower(&told) {}
@@ -78,13 +94,18 @@ void SharedShard::take_report(Subscription& by, const TopologyReport& report) {
   ++by.reports;
   if (report.event) {
     const ServerType before = topology_.type_of(report.host);
+    const int refused_before = topology_.logins_refused(report.host);
     TopologyActions actions = report.event(topology_);
     // The reporter handles its own pool. The other workers' connections are broken, too: they are told once.
     if (before == ServerType::unknown) {
       std::erase_if(actions, [](const TopologyAction& action) { return action.is_for_pool(); });
     }
     perform(actions, &by);
-    log_change(report.host, before);
+    if (topology_.logins_refused(report.host) != refused_before) {
+      log_login(report.host, refused_before);
+    } else {
+      log_change(report.host, before);
+    }
   }
   publish();
 }
@@ -188,6 +209,22 @@ void SharedShard::log_change(const HostAddress& host, ServerType before) const {
   }
 }
 
+void SharedShard::log_login(const HostAddress& host, int refused_before) const {
+  const std::string& name = topology_.options().name;
+  const int refused = topology_.logins_refused(host);
+  if (refused == 0) {
+    log::info("Shard {}: {} lets the router log in now", name, host.text());
+    return;
+  }
+  if (refused_before % refusals_per_line != 0) return;
+  for (const Topology::Host& each : topology_.hosts()) {
+    if (!(each.address == host) || !each.server.error) continue;
+    log::warning("Shard {}: {}: {} (spillway doctor says more); the router tries again after pauses of up to {} s",
+                 name, each.server.error->message, remedy_of_login(settings_.login.get()),
+                 topology_.options().heartbeat_ms / 1'000);
+  }
+}
+
 // A host that has never answered is reported once, and again when it fails in another way.
 void SharedShard::log_unreachable(const HostAddress& address, const Error& why) const {
   for (const Topology::Host& host : topology_.hosts()) {
@@ -204,7 +241,8 @@ void SharedShard::check_succeeded(const HostAddress& host, ServerDescription ser
   const ServerType before = topology_.type_of(host);
   const HostAddress address = host;  // the monitor may be retired below
   perform(topology_.check_succeeded(host, std::move(server), build, round_trip, Clock::now()));
-  log_change(address, before);
+  // While it refuses logins, that it answers is no news.
+  if (before != ServerType::unknown || topology_.logins_refused(address) == 0) log_change(address, before);
   publish();
 }
 

@@ -60,7 +60,10 @@ class SharedShard final : public std::enable_shared_from_this<SharedShard>, priv
   SharedShard(const PoolSettings& settings, TopologyOptions options, ShardListener& listener);
 
   // --- its loop's thread
-  void use_tls(TlsContext::Ptr tls) { settings_.tls = std::move(tls); }
+  void use_credentials(const ShardCredentials& credentials) {
+    settings_.tls = credentials.tls;
+    settings_.login = credentials.login;
+  }
   void start();
   void tick();
   void stop();
@@ -98,6 +101,7 @@ class SharedShard final : public std::enable_shared_from_this<SharedShard>, priv
   void publish_now();
   void log_unreachable(const HostAddress& host, const Error& why) const;
   void log_change(const HostAddress& host, ServerType before) const;
+  void log_login(const HostAddress& host, int refused_before) const;
 
   PoolSettings settings_;
   ShardListener& listener_;

@@ -59,6 +59,15 @@ ServerType Topology::type_of(const HostAddress& address) const noexcept {
   return host == nullptr ? ServerType::unknown : host->server.type;
 }
 
+int Topology::logins_refused(const HostAddress& address) const noexcept {
+  const Host* host = find(address);
+  return host == nullptr ? 0 : host->logins_refused;
+}
+
+bool Topology::any_login_refused() const noexcept {
+  return std::any_of(hosts_.begin(), hosts_.end(), [](const Host& host) { return host.logins_refused > 0; });
+}
+
 bool Topology::answered() const noexcept {
   return std::any_of(hosts_.begin(), hosts_.end(), [](const Host& host) { return host.answered; });
 }
@@ -108,6 +117,8 @@ TopologyActions Topology::check_failed(const HostAddress& address, Error why, bo
   host->discard_answer = false;
   if (lacked_means(why)) return actions;
   host->measured = false;
+  host->logins_refused = 0;
+  host->login_pause_end = TimePoint::min();
   const bool refused = why.is(ErrorCode::illegal_operation) || why.is(ErrorCode::protocol_error);
   host->server = unknown_server(std::move(why), now, refused);
   actions.push_back({Kind::drop_pool, address});
@@ -146,6 +157,42 @@ TopologyActions Topology::network_error(const HostAddress& address, Error why, T
   return actions;
 }
 
+TopologyActions Topology::login_refused(const HostAddress& address, Error why, TimePoint now) {
+  TopologyActions actions;
+  Host* host = find(address);
+  if (host == nullptr || now < host->login_pause_end) return actions;
+  constexpr int doublings_max = 16;
+  const std::int64_t pause_ms = std::min(
+      options_.expedited_heartbeat_ms << std::min(host->logins_refused, doublings_max), options_.heartbeat_ms);
+  ++host->logins_refused;
+  host->login_pause_end = now + std::chrono::milliseconds(pause_ms);
+  const bool was_known = host->server.known();
+  if (was_known) host->refused_as = host->server.type;
+  host->discard_answer = host->checking;
+  host->server = unknown_server(std::move(why), now, true);
+  actions.push_back({Kind::drop_pool, address});
+  if (was_known) request_check(*host, actions);
+  return actions;
+}
+
+TopologyActions Topology::login_accepted(const HostAddress& address) {
+  if (Host* host = find(address)) {
+    host->logins_refused = 0;
+    host->login_pause_end = TimePoint::min();
+  }
+  return {};
+}
+
+TopologyActions Topology::try_logins_again() {
+  TopologyActions actions;
+  for (Host& host : hosts_) {
+    if (host.logins_refused == 0 || host.login_pause_end == TimePoint::min()) continue;
+    host.login_pause_end = TimePoint::min();
+    if (!host.server.known()) request_check(host, actions);
+  }
+  return actions;
+}
+
 TopologyActions Topology::no_progress(const HostAddress& address, TimePoint now) {
   TopologyActions actions;
   Host* host = find(address);
@@ -158,12 +205,12 @@ TopologyActions Topology::no_progress(const HostAddress& address, TimePoint now)
 TimePoint Topology::next_check(const HostAddress& address, bool request_waits) const {
   const Host* host = find(address);
   if (host == nullptr || host->checking) return time_point_never;
-  if (host->check_now || host->last_check == TimePoint::min()) return TimePoint::min();
+  if (host->check_now || host->last_check == TimePoint::min()) return host->login_pause_end;
   const bool expedited = request_waits || !host->server.known();
   const std::int64_t interval_ms =
       expedited ? std::min(options_.expedited_heartbeat_ms, options_.heartbeat_ms)
                 : options_.heartbeat_ms;
-  return host->last_check + std::chrono::milliseconds(interval_ms);
+  return std::max(host->last_check + std::chrono::milliseconds(interval_ms), host->login_pause_end);
 }
 
 // --- changes by an answer

@@ -54,6 +54,9 @@ class Topology {
     bool check_now = false;       // the next hello is due at once
     bool discard_answer = false;  // an error came after the hello left: its answer is older
     TimePoint last_check = TimePoint::min();
+    int logins_refused = 0;  // since the last one that succeeded, and since it was last down
+    TimePoint login_pause_end = TimePoint::min();  // it is not asked before
+    ServerType refused_as = ServerType::unknown;   // what it was when it refused the last one
   };
 
   explicit Topology(TopologyOptions options);
@@ -69,6 +72,12 @@ class Topology {
   TopologyActions state_change_error(const HostAddress& host, std::int32_t code,
                                      const std::optional<TopologyVersion>& version, TimePoint now);
   TopologyActions network_error(const HostAddress& host, Error why, TimePoint now);
+  // The host does not let the router log in: nothing is sent to it for a while, twice as long each time, up to the
+  // heartbeat's interval. One refusal within that time is as good as many.
+  TopologyActions login_refused(const HostAddress& host, Error why, TimePoint now);
+  TopologyActions login_accepted(const HostAddress& host);
+  // There are new credentials: the hosts that have refused a login are asked at once.
+  TopologyActions try_logins_again();
   // Requests are under way on the host, and none has ended for a while: is it still there?
   TopologyActions no_progress(const HostAddress& host, TimePoint now);
 
@@ -77,14 +86,16 @@ class Topology {
   TimePoint next_check(const HostAddress& host, bool request_waits) const;
 
   // The host for a request: among those fit for `preference` and within the local threshold of the
-  // nearest, the one that `random` falls on. Null: none now. An error: none ever (a refused single
-  // host, MaxStalenessOutOfRange(160)). Valid until the next event.
+  // nearest, the one that `random` falls on. Null: none now. An error: waiting does not help (a refused single
+  // host, a refused login, MaxStalenessOutOfRange(160)). Valid until the next event.
   Result<const Host*> select(const ReadPreference& preference, std::uint64_t random) const;
   // Why select() found none, for the operator: "a:1 is unknown (connection refused)".
   std::string explain() const;
 
   bool is_member(const HostAddress& host) const noexcept { return find(host) != nullptr; }
   ServerType type_of(const HostAddress& host) const noexcept;  // unknown: also for a host that is no member
+  int logins_refused(const HostAddress& host) const noexcept;  // 0: also for a host that is no member
+  bool any_login_refused() const noexcept;
   const std::vector<Host>& hosts() const noexcept { return hosts_; }
   bool replica_set() const noexcept { return replica_set_; }
   const std::string& set_name() const noexcept { return set_name_; }
@@ -107,6 +118,8 @@ class Topology {
   using Candidates = std::vector<const Host*>;
   bool fresh_enough(const Host& host, const ReadPreference& preference) const;
   const Host* primary() const noexcept;
+  Result<const Host*> choose(const ReadPreference& preference, std::uint64_t random) const;
+  const Host* refusing(ReadMode mode) const noexcept;
   const Host* pick(Candidates candidates, std::uint64_t random) const;
   Candidates matching(const ReadPreference& preference, bool with_primary) const;
 

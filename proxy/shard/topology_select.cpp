@@ -75,8 +75,29 @@ const Topology::Host* Topology::pick(Candidates candidates, std::uint64_t random
   return candidates[random % candidates.size()];
 }
 
-Result<const Topology::Host*> Topology::select(const ReadPreference& preference,
-                                               std::uint64_t random) const {
+// A host that would suit if it let the router log in.
+const Topology::Host* Topology::refusing(ReadMode mode) const noexcept {
+  for (const Host& host : hosts_) {
+    if (host.logins_refused == 0 || host.server.known() || !host.server.refused) continue;
+    const ServerType was = host.refused_as;
+    if (mode == ReadMode::primary ? was == ServerType::rs_primary
+                                  : mode != ReadMode::secondary || was == ServerType::rs_secondary) {
+      return &host;
+    }
+  }
+  return nullptr;
+}
+
+Result<const Topology::Host*> Topology::select(const ReadPreference& preference, std::uint64_t random) const {
+  const auto chosen = choose(preference, random);
+  if (chosen.has_error() || *chosen != nullptr) return chosen;
+  const Host* host = refusing(preference.mode);
+  if (host == nullptr) return nullptr;
+  return Error(host->server.error->code,
+               fmt::format("{} cannot be used: {}", host->address.text(), host->server.error->message));
+}
+
+Result<const Topology::Host*> Topology::choose(const ReadPreference& preference, std::uint64_t random) const {
   if (!replica_set_) {
     // There is only one host: it is tried even while it is down, so that errors come at once.
     const Host& host = hosts_.front();

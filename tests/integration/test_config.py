@@ -58,6 +58,9 @@ LOW, HIGH = {"$minKey": 1}, {"$maxKey": 1}
     ({**GOOD, "net": {"port": "abc"}}, "port"),
     ({**GOOD, "net": {"port": 70000}}, "port"),
     ({**GOOD, "routing": {}}, "shards"),
+    ({**GOOD, "memory": {"limit": "96MiB"}, "workers": 64}, "raise the limit, or lower workers"),
+    ({**GOOD, "sharding": {"configDB": "c/a:1"}, "routing": None, "memory": {"limit": "96MiB"}, "workers": 64},
+     "raise the limit, or lower workers"),
     (ranged((LOW, 5, "shard0"), (6, HIGH, "shard1")), "gap"),
     (ranged((LOW, 7, "shard0"), (6, HIGH, "shard1")), "overlap"),
     (ranged((LOW, HIGH, "nowhere")), "nowhere"),
@@ -69,6 +72,13 @@ def test_check_config_refuses(run, config, says):
     assert done.returncode != 0
     assert says in (done.stderr + done.stdout).lower()
     assert "terminate called" not in done.stderr
+
+
+def test_a_log_file_that_cannot_be_opened_is_named_with_its_key(run, tmp_path):
+    (tmp_path / "no-folder").write_text("")
+    log = {"destination": "file", "path": str(tmp_path / "no-folder" / "spillway.log")}
+    done = run(config={**GOOD, "systemLog": log})
+    assert done.returncode == 1 and "systemLog.path: " in done.stderr and "no-folder" in done.stderr
 
 
 def test_errors_name_the_line(run):

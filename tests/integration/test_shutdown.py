@@ -1,5 +1,6 @@
 """How the proxy goes: announced to clients, nothing cut short, nothing left on shards."""
 
+import re
 import signal
 import socket
 import subprocess
@@ -8,6 +9,7 @@ import time
 
 import pymongo
 import pytest
+from admin_port import ask
 from proxy import Proxy, routing
 from pymongo import monitoring
 from pymongo.errors import AutoReconnect
@@ -177,13 +179,20 @@ def test_it_ends_while_it_waits_for_config_servers(binary, tmp_path):
     closed = socket.socket()
     closed.bind(("127.0.0.1", 0))  # nothing listens
     path = tmp_path / "spillway.yaml"
-    path.write_text(f"net: {{port: 0, bindIp: 127.0.0.1}}\n"
+    path.write_text(f"net: {{port: 0, bindIp: 127.0.0.1, admin: {{port: 0}}}}\n"
                     f"sharding: {{configDB: 'cfg/127.0.0.1:{closed.getsockname()[1]}'}}\n")
-    with subprocess.Popen([binary, "--config", path], stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([binary, "--config", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True) as process:
         try:
+            admin_port = int(re.search(r":(\d+)/", process.stdout.readline())[1])
             for line in process.stderr:
+                assert "not every shard" not in line
                 if "waiting for the config servers" in line:
                     break
+            waits = "starting: waiting for the config servers: "
+            wait_for(lambda: ask(admin_port, "/readyz")[1].startswith(waits), "the reason")
+            process.send_signal(signal.SIGHUP)
+            assert "received signal 1: it is taken when the start has ended" in process.stderr.readline()
             process.send_signal(signal.SIGTERM)
             rest = process.stderr.read()
             assert process.wait(60) == 0

@@ -122,6 +122,12 @@ def test_a_shard_that_is_not_who_it_should_be(binary, shard_set, certificates, s
         assert problem in proxy.log_path.read_text()
 
 
+def test_a_shard_that_speaks_plain_text_is_called_so(binary, shard_set):
+    uri = f"mongodb://localhost:{shard_set[0].port}/?connectTimeoutMS=1000&tls=true&tlsInsecure=true"
+    with proxy_with(binary, [uri]) as proxy:
+        wait_for(lambda: "; it answers in plain text" in proxy.log_path.read_text(), "the line")
+
+
 @pytest.mark.parametrize("tls, problem", [
     ({"mode": "requireTLS"}, "net.tls.mode needs net.tls.certificateKeyFile"),
     ({"mode": "requireTLS", "certificateKeyFile": "/nonexistent"}, "No such file"),

@@ -196,6 +196,17 @@ TEST_CASE("the shards that the config servers know are examined", "[doctor]") {
   k.set_name = "cfg";
   k.members = {"k:9"};
   k.answer = config_server;
+  SECTION("they are a shard") {
+    k.answer = [](DocView command) {
+      if (command.first().name != "find" || command.first().as_string() != "system.version") {
+        return config_server(command);
+      }
+      return BsonDoc::from_json(R"({"cursor": {"id": 0, "ns": "admin.system.version", "firstBatch": [
+                                   {"_id": "shardIdentity", "configsvrConnectionString": "cfg/real:1"}]}, "ok": 1})")
+          .value();
+    };
+    CHECK(says(practice.examine(), "write sharding.configDB: cfg/real:1"));
+  }
   SECTION("they cannot be reached") {
     const std::string text = practice.examine();
     CAPTURE(text);

@@ -22,12 +22,12 @@ constexpr std::size_t users_bytes_max = 15 * limits::mib;
 // Only roles of admin, as {role, db} or by their names alone.
 bool gives_roles_of_admin(ValueView roles) {
   if (!roles.is_array()) return !roles.exists();
-  const auto all = roles.as_document();
-  return std::all_of(all.begin(), all.end(), [](const Element& role) {
-    if (role.is_string()) return true;
+  for (const Element& role : roles.as_document()) {
+    if (role.is_string()) continue;
     const ValueView db = role.is_document() ? role.as_document()["db"] : ValueView();
-    return db.is_string() && db.as_string() == "admin";
-  });
+    if (!db.is_string() || db.as_string() != "admin") return false;
+  }
+  return true;
 }
 
 // The localhost exception: a local client may make the cluster's first user. (It has been checked that the client is

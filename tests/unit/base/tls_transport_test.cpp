@@ -2,6 +2,11 @@
 #include <catch2/catch.hpp>
 
 #include <openssl/ssl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <string>
 
 #include "proxy/base/tls_transport.h"
 #include "tests/support/certificates.h"
@@ -287,12 +292,29 @@ TEST_CASE("what is wrong with certificates is said when they are loaded", "[tls]
     const auto made = TlsContext::make_server(server);
     REQUIRE(made.has_error());
     CHECK(made.error().message.find("cannot use the private key in") == 0);
+    CHECK(made.error().message.ends_with("; the file holds no private key: it must hold both, cat server.crt "
+                                         "server.key >server.pem"));
+  }
+  SECTION("no certificate") {
+    const std::string file = "/tmp/spillway-key-" + std::to_string(::getpid()) + ".pem";
+    std::ofstream(file) << "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIA==\n-----END PRIVATE KEY-----\n";
+    server.files.certificate_key = file;
+    const auto made = TlsContext::make_server(server);
+    std::remove(file.c_str());
+    REQUIRE(made.has_error());
+    CHECK(made.error().message.find("cannot use the certificate in") == 0);
+    CHECK(made.error().message.find("the file holds no certificate: it must hold both") != std::string::npos);
   }
   SECTION("a key behind a password") {
     server.files.certificate_key = certificates().encrypted();
-    CHECK(TlsContext::make_server(server).has_error());
+    const auto without = TlsContext::make_server(server);
+    REQUIRE(without.has_error());
+    CHECK(without.error().message.find("encrypted, and its password is missing: see "
+                                       "net.tls.certificateKeyFilePassword") != std::string::npos);
     server.files.key_password = "wrong";
-    CHECK(TlsContext::make_server(server).has_error());
+    const auto wrong = TlsContext::make_server(server);
+    REQUIRE(wrong.has_error());
+    CHECK(wrong.error().message.find("its password is another: see") != std::string::npos);
     server.files.key_password = Certificates::password;
     CHECK(TlsContext::make_server(server).has_value());
   }

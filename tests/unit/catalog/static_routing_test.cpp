@@ -264,6 +264,17 @@ TEST_CASE("connection strings are checked by their parser, and named with their 
                              "f:4: uri 'mongodb://127.0.0.1:27018/' of shard 'shard0': no effect"});
 }
 
+TEST_CASE("a ranged collection without chunks is told where its documents go") {
+  const auto warnings = [](const std::string& collection) {
+    return spillway::test::read_routing(two_shards + "  collections:\n    - " + collection + "\n", "f", {})
+        .warnings;
+  };
+  REQUIRE(warnings("{ns: app.c, key: {a: 1}}").size() == 1);
+  CHECK(warnings("{ns: app.c, key: {a: 1}}")[0] ==
+        "f:7: collection 'app.c' has no chunks: all of its documents go to shard0");
+  CHECK(warnings("{ns: app.c, key: {a: hashed}}").empty());
+}
+
 TEST_CASE("splitting a chunk keeps the fingerprint, moving one changes it") {
   const auto fingerprint = [](const std::string& chunks) {
     return load(two_shards + "  collections:\n    - ns: app.c\n      key: {a: 1}\n      chunks:\n" +

@@ -180,6 +180,18 @@ auditLog: {destination: syslog, filter: '{}'}
 snmp: {subagent: true}
 )",
        {"security.sasl", "setParameter.auditAuthorizationSuccess", "auditLog.filter", "snmp"}},
+      // Of the versions that hedged reads, and lists of what is offered here, too.
+      {R"(
+setParameter:
+  readHedgingMode: 'on'
+  maxTimeMSForHedgedReads: 150
+  loadRoutingTableOnStartup: true
+  authenticationMechanisms: [MONGODB-X509, SCRAM-SHA-256, SCRAM-SHA-1]
+)",
+       {"readHedgingMode has no effect: a read is sent", "maxTimeMSForHedgedReads has no effect: a read is sent",
+        "loadRoutingTableOnStartup has no effect: a table is read when"}},
+      {"setParameter: {readHedgingMode: 'off', authenticationMechanisms: 'SCRAM-SHA-1, SCRAM-SHA-256,MONGODB-X509'}\n",
+       {}},
       // Of long ago.
       {"sharding.autoSplit: true\nsharding.chunkSize: 64\nnet: {http: {enabled: false}}\n",
        {"sharding.autoSplit", "sharding.chunkSize", "net.http"}},
@@ -209,6 +221,17 @@ TEST_CASE("a_protection_that_is_not_there_is_refused_in_a_cluster_too") {
     CAPTURE(text);
     CHECK(refusal_of(text).find(" is refused: ") != std::string::npos);
   }
+  CHECK(refusal_of("setParameter: {authenticationMechanisms: 'PLAIN,SCRAM-SHA-256'}\n").ends_with(
+      "are offered, no more and no less: remove the line, or name these three"));
+}
+
+TEST_CASE("users_of_the_configuration_are_refused_in_a_cluster") {
+  const FileOf users("[]\n");
+  const std::string external = "security: {authorization: enabled, users: [{user: CN=a, db: $external, roles: []}]}\n";
+  CHECK(refusal_of(external).starts_with("f.yaml:2: security.users is for routing; users of a cluster are on its"));
+  CHECK(refusal_of("security: {authorization: enabled, usersFile: " + users.path() + "}\n")
+            .starts_with("f.yaml:2: security.usersFile is for routing; users of a cluster are on its"));
+  CHECK(load_cluster("security: {users: []}\n").ok());
 }
 
 TEST_CASE("tls_keys_mean_the_same_under_their_names_before_4_2") {

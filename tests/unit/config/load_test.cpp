@@ -277,6 +277,8 @@ TEST_CASE("bad_files_say_what_is_wrong_and_where") {
       {"net: {bindIp: '127.0.0.1,'}\n", {"f.yaml:1: net.bindIp has an empty address"}},
       {"net: {bindIp: '127.0.0.1:27017'}\nsecurity: {authorization: disabled}\n",
        {"f.yaml:1: net.bindIp: \"127.0.0.1:27017\" is no address (the port is net.port)"}},
+      {"net: {bindIp: 300.1.1.1}\nsecurity: {authorization: disabled}\n",
+       {"f.yaml:1: net.bindIp: \"300.1.1.1\" is no address"}},
       {"net: {bindIp: /tmp/m.sock}\nsecurity: {authorization: disabled}\n",
        {"f.yaml:1: net.bindIp: \"/tmp/m.sock\" is a Unix socket"}},
       {"net: {compression: {compressors: \"snappy,lz4\"}}\n", {"f.yaml:1: net.compression.compressors: "}},

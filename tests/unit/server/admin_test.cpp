@@ -85,6 +85,10 @@ TEST_CASE("readiness_follows_the_life_of_the_process", "[admin]") {
   Fixture fixture;
   fixture.run_main_loop();
   CHECK(get(fixture.admin.port(), "/readyz").ends_with("\r\n\r\nstarting\n"));
+  fixture.admin.set_waiting("waiting for the config servers: none answers");
+  const std::string waiting = get(fixture.admin.port(), "/readyz");
+  CHECK(waiting.starts_with("HTTP/1.1 503 "));
+  CHECK(waiting.ends_with("\r\n\r\nstarting: waiting for the config servers: none answers\n"));
   fixture.admin.set_serving();
   const std::string ready = get(fixture.admin.port(), "/readyz");
   CHECK(ready.starts_with("HTTP/1.1 200 OK\r\n"));

@@ -58,6 +58,14 @@ TEST_CASE("actions_other_than_running") {
     CAPTURE(option);
     CHECK(help.output.find(option) != std::string::npos);
   }
+  for (const char* command : {"doctor", "top"}) {
+    const CommandLine of_command = parse({command, "--help"});
+    CHECK(of_command.action == Action::help);
+    for (const char* option : {"--json", "--config FILE", "--set KEY=VALUE"}) {
+      CAPTURE(command, option);
+      CHECK(of_command.output.find(option) != std::string::npos);
+    }
+  }
 }
 
 TEST_CASE("wrong_command_lines_are_usage_errors") {

@@ -269,6 +269,26 @@ TEST_CASE("what a host says of itself is compared with the configuration", "[doc
   CHECK(says(told(judge_place(at, {host("a")}), Severity::error), "no shardIdentity"));
 }
 
+TEST_CASE("a wrong sharding.configDB has its right form as its remedy", "[doctor]") {
+  DoctorPlace at = place(Kind::config_servers);
+  at.uri.set_name = "cfg";
+  at.uri.hosts = {{"a", 27019}, {"b", 27019}};
+  const auto errors = [&](const HostReport& report) { return told(judge_place(at, {report}), Severity::error); };
+  CHECK(says(errors(host("a")), "a member of rs0, not of cfg -> write sharding.configDB: rs0/a:27019,b:27019"));
+  CHECK(says(errors(failed("a", DoctorStep::hello, Error(ErrorCode::illegal_operation, "it is a router (mongos)"))),
+             "name the config servers: db.adminCommand({getCmdLineOpts: 1})"));
+  at.uri.set_name = "rs0";
+  HostReport shard = host("a");
+  shard.owned = true;
+  shard.its_config_servers = "cfg/c:27019";
+  CHECK(says(errors(shard), "a shard of a cluster, and no config server -> write sharding.configDB: cfg/c:27019"));
+  shard.config_server = true;  // it is both
+  CHECK(errors(shard).empty());
+  at.kind = Kind::cluster_shard;
+  at.uri.set_name = "rs1";
+  CHECK(says(errors(host("a")), "not of rs1 -> through a mongos: db.getSiblingDB(\"config\").shards.find()"));
+}
+
 TEST_CASE("a clock that is off is told beyond two seconds", "[doctor]") {
   HostReport off = host("a");
   off.clock_ahead_ms = 2'000;

@@ -148,7 +148,8 @@ TEST_CASE("a listener takes the sockets that it is offered") {
   const Listener wider(loop, shared, options);
   CHECK(wider.port() == before.port());
   options.offered = nullptr;
-  CHECK_THROWS_WITH(Listener(loop, shared, options), Catch::Contains("cannot listen on 0.0.0.0"));
+  CHECK_THROWS_WITH(Listener(loop, shared, options), Catch::Contains("cannot listen on 0.0.0.0") &&
+                                                           Catch::Contains("in use (spillway doctor shows"));
   options.addresses = {"127.0.0.1"};
   options.offered = &offered;
   CHECK_THROWS_WITH(Listener(loop, shared, options), Catch::Contains("cannot listen on 127.0.0.1"));

@@ -1,9 +1,11 @@
 // The router logs in on its shard connections, and its monitors do not.
 #include "proxy/shard/log_in.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "proxy/auth/users.h"
+#include "proxy/base/log.h"
 #include "proxy/shard/connection_string.h"
 #include "tests/unit/shard/shard_support.h"
 
@@ -150,6 +152,43 @@ TEST_CASE("a wrong password is told, and not to clients as theirs") {
                              "Authentication failed. (code 18)") != std::string::npos);
   CHECK(call->message().find("wrong") == std::string::npos);
   CHECK(!door.logged_in);
+  guarded.world.disconnect();
+}
+
+TEST_CASE("refused logins are told once a minute, with the remedy, and their end") {
+  const auto since = log::recent().total;
+  const auto lines = [&](std::string_view text) {
+    const log::Recent recent = log::recent();
+    const auto last = static_cast<std::ptrdiff_t>(recent.total - since);
+    return std::count_if(recent.lines.end() - last, recent.lines.end(),
+                         [&](const std::string& line) { return line.find(text) != line.npos; });
+  };
+  Door door;
+  Guarded guarded(door);
+  guarded.server.role = Role::primary;
+  guarded.server.members = {"a:1"};
+  GatewayOptions options;
+  options.login = login(auth::ServiceMechanism::scram_sha_256);
+  door.take_user("admin", "spillway", "another password");
+  guarded.world.connect("mongodb://a:1/?replicaSet=rs0", options);
+  const auto attempts = [&] { return std::count(door.seen.begin(), door.seen.end(), "saslStart"); };
+  for (int i = 0; i < 60; ++i) {
+    const auto call = guarded.world.call(R"({"find": "x", "$db": "app"})");
+    CHECK(call->code() == 6);
+    CHECK(call->took < 1s);
+    CHECK(call->message().find("does not let the router log in") != std::string::npos);
+    guarded.world.run(500ms);
+  }
+  CHECK(attempts() >= 6);
+  CHECK(attempts() <= 16);
+  CHECK(lines("compare the user and the password (security.shards") >= 1);
+  CHECK(lines("compare the user and the password (security.shards") <= 2);
+  CHECK(lines("a:1 is primary") == 1);
+  CHECK(lines("lost a:1") == 0);
+  door.take_user("admin", "spillway", "open sesame");
+  guarded.world.run(11s);
+  CHECK(guarded.world.call(R"({"find": "x", "$db": "app"})")->ok());
+  CHECK(lines("a:1 lets the router log in now") == 1);
   guarded.world.disconnect();
 }
 

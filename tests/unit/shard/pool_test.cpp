@@ -73,6 +73,8 @@ struct Bench final : PoolOwner {
     return into;
   }
   void connect_failed(const HostAddress&, const Error&) override { ++failures; }
+  void login_refused(const HostAddress&, const Error&) override { ++failures; }
+  void login_accepted(const HostAddress&) override {}
   void stopped_pool_changed() override {}
 
   MemoryBudget budget{"test", 0};

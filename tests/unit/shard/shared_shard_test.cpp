@@ -236,6 +236,17 @@ TEST_CASE("new credentials are each worker's own to take") {
   CHECK(workers[1].host(1).secondary);
 }
 
+TEST_CASE("a server that answers in plain text where TLS is wanted is called so, once") {
+  const std::uint64_t since = log::recent().total;
+  SharedShards shared;
+  Worker worker;
+  worker.connect("mongodb://a:1/?replicaSet=rs0&tls=true", {}, &shared);
+  worker.run(30s);
+  CHECK(lines_with("a:1 cannot be used: TLS handshake with a:1 failed", since) == 1);
+  CHECK(lines_with("it answers in plain text (in a cluster, net.tls.mode", since) == 1);
+  CHECK(worker.a.hellos == 1);
+}
+
 TEST_CASE("workers shut down in any order") {
   std::vector<std::size_t> order{0, 1, 2};
   do {

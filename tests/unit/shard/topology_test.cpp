@@ -105,6 +105,70 @@ TEST_CASE("a standalone is tried even while it is down") {
   CHECK(primary_of(topology) == "a");
 }
 
+TEST_CASE("a host that refuses logins is left alone for longer each time") {
+  Topology topology(options({a, b}));
+  answer(topology, a, elected(1));
+  answer(topology, b, server(ServerType::rs_secondary));
+  const Error why(ErrorCode::host_unreachable, "a:1 does not let the router log in");
+  TimePoint now = t0;
+  for (const Duration pause : {500ms, 1'000ms, 2'000ms, 4'000ms, 8'000ms, 10'000ms, 10'000ms}) {
+    const auto actions = topology.login_refused(a, why, now);
+    CHECK(has(actions, Kind::drop_pool, a));
+    CHECK(has(actions, Kind::check_now, a));
+    CHECK(topology.next_check(a, true) == now + pause);
+    CHECK(topology.next_check(b, false) == t0 + 10s);
+    const int refused = topology.logins_refused(a);
+    // A second connection's refusal, and what a check that was under way brings.
+    CHECK(topology.login_refused(a, why, now + pause - 1ms).empty());
+    CHECK(topology.logins_refused(a) == refused);
+    now += pause;
+    answer(topology, a, elected(1), 1ms, now);
+    CHECK(primary_of(topology) == "a");
+    CHECK(topology.next_check(a, false) == now + 10s);
+  }
+  topology.login_refused(a, why, now);
+  topology.try_logins_again();
+  CHECK(topology.next_check(a, false) == TimePoint::min());
+  answer(topology, a, elected(1), 1ms, now);
+  topology.login_accepted(a);
+  CHECK(topology.logins_refused(a) == 0);
+  CHECK_FALSE(topology.any_login_refused());
+  topology.login_refused(a, why, now);
+  CHECK(topology.next_check(a, false) == now + 500ms);
+  // Its return is news once it was down.
+  topology.check_failed(a, Error(ErrorCode::host_unreachable, "gone"), false, now);
+  CHECK(topology.logins_refused(a) == 0);
+}
+
+TEST_CASE("an answer that was on its way does not end the pause after a refused login") {
+  Topology topology(options({a, b}));
+  answer(topology, a, elected(1));
+  topology.check_started(a);
+  topology.login_refused(a, Error(ErrorCode::host_unreachable, "no"), t0);
+  topology.check_succeeded(a, elected(1), {}, 1ms, t0);
+  CHECK_FALSE(topology.hosts()[0].server.known());
+  CHECK(topology.next_check(a, true) == t0 + 500ms);
+}
+
+TEST_CASE("no request waits for a host that refuses logins") {
+  Topology topology(options({a, b}));
+  answer(topology, a, elected(1));
+  answer(topology, b, server(ServerType::rs_secondary));
+  topology.login_refused(a, Error(ErrorCode::host_unreachable, "a:1 does not let us in"), t0);
+  const auto chosen = topology.select(ReadPreference(), 0);
+  REQUIRE(chosen.has_error());
+  CHECK(chosen.error().is(ErrorCode::host_unreachable));
+  CHECK(chosen.error().message == "a:1 cannot be used: a:1 does not let us in");
+  CHECK(pick(topology, prefer(ReadMode::nearest)) == "b");
+  CHECK(pick(topology, prefer(ReadMode::secondary)) == "b");
+  // Others may be elected.
+  topology.login_refused(b, Error(ErrorCode::host_unreachable, "b:2 does not let us in"), t0);
+  CHECK(pick(topology, prefer(ReadMode::nearest)) == "error");
+  CHECK(pick(topology, prefer(ReadMode::secondary)) == "error");
+  topology.network_error(b, Error(ErrorCode::host_unreachable, "gone"), t0);
+  CHECK(pick(topology, prefer(ReadMode::secondary)) == "none");
+}
+
 TEST_CASE("a router is refused, with the reason") {
   Topology topology(options({a}, ""));
   topology.check_started(a);
