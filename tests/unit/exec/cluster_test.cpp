@@ -1719,6 +1719,31 @@ TEST_CASE("of one shard a mongos tells what it tells of several") {
   CHECK_THAT(answer("{'validate': 'c', '$db': 'app'}"), Catch::Contains(R"("raw" : { "sh1" : )"));
 }
 
+TEST_CASE("bytes of several shards are added up before they are scaled, from 4.4 on") {
+  FakeCluster cluster(GENERATE(8, 9));
+  const bool scales = cluster.worker().gateway.states().front().max_wire_version >= 9;
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  cluster.shard_answer_ = [](std::uint16_t, DocView) -> std::optional<BsonDoc> {
+    return doc("{'count': 3, 'size': 1500, 'avgObjSize': 500, 'storageSize': 4096, 'maxSize': 2048, 'indexSizes': "
+               "{'_id_': 700}, 'scaleFactor': 1, 'ok': 1}");
+  };
+  const auto stats = [&](std::string_view scale) {
+    cluster.forget_sent();
+    return cluster.run(fmt::format("{{'collStats': 'c', 'scale': {}, '$db': 'app'}}", scale));
+  };
+  const BsonDoc scaled = stats("1024.7");
+  CHECK(cluster.sent_to(1, "collStats").at(0).view()["scale"].exists() != scales);
+  if (!scales) return;
+  CHECK(scaled.view()["size"].to_int64() == 2);
+  CHECK(scaled.view()["scaleFactor"].to_int64() == 1024);
+  CHECK(scaled.view()["avgObjSize"].to_double() == 500.0);
+  CHECK(stats("null").view()["size"].to_int64() == 3000);
+  CHECK(stats("null").view()["scaleFactor"].to_int64() == 1);
+  CHECK(stats("0.9").view()["code"].to_int64() == 4390200);
+  CHECK(stats("-3").view()["code"].to_int64() == 4390200);
+  CHECK(stats("'a'").view()["code"].to_int64() == 4390201);
+}
+
 TEST_CASE("the privileges of a user are told") {
   FakeCluster cluster;
   const bool resolved = GENERATE(false, true);
