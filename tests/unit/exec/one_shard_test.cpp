@@ -59,6 +59,15 @@ TEST_CASE("a listing over shards is read to its end in its session") {
   for (const Sent& sent : router.shards.sent) CHECK(sent.command.view()["lsid"] == first);
 }
 
+TEST_CASE("shardConnPoolStats is known as long as routers had it") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  router.shards.set_wire_version(9);
+  CHECK(test::doc(router.run("{'shardConnPoolStats': 1}")).view()["totalCreated"].exists());
+  router.shards.set_wire_version(13);
+  CHECK(router.run("{'shardConnPoolStats': 1}").find("CommandNotFound") != std::string::npos);
+  CHECK(test::doc(router.run("{'connPoolStats': 1}")).view()["totalCreated"].exists());
+}
+
 TEST_CASE("getLastError is known as long as there were legacy writes") {
   Router router(split_at("{'a': 1}", {"{'a': 10}"}));
   const char* const command = GENERATE("{'getLastError': 1, 'w': 1}", "{'getlasterror': 1}");
