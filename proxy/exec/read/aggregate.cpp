@@ -20,6 +20,7 @@
 #include "proxy/exec/streams/single_shard.h"
 #include "proxy/pipeline/shape.h"
 #include "proxy/pipeline/split.h"
+#include "proxy/pipeline/split_for_merger.h"
 
 namespace spillway::exec {
 
@@ -233,11 +234,6 @@ Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const
   co_return co_await running;
 }
 
-std::string_view first_stage_name(DocView pipeline) noexcept {
-  const Element first = pipeline.first();
-  return first.is_document() ? first.as_document().first().name : std::string_view();
-}
-
 // Stages that no collection has: what shards say to them.
 Result<void> check_collection(const Request& request, const AggregateArguments& aggregate) {
   const std::string_view stage = first_stage_name(aggregate.pipeline);
@@ -262,6 +258,14 @@ bool is_for_only_shard(const Request& request, const AggregateArguments& aggrega
   return stage == "$listSessions" && request.db == "config" && aggregate.collection == "system.sessions";
 }
 
+// The shard says then which one it speaks of.
+shard::Command as_router(const Request& request, BsonDoc& scratch) {
+  BsonWriter out;
+  copy_command(out, request, {"fromMongos"});
+  scratch = std::move(out.append("fromMongos", true)).finish();
+  return shard::Command::of_body(scratch);
+}
+
 Task<Result<Response>> aggregate_on_one(Context& context, Client& client, const Request& request,
                                         const AggregateArguments& aggregate, catalog::ShardIndex shard, RoutedBy by) {
   CursorSeed seed{client, request, aggregate.collection.empty() ? "$cmd.aggregate" : aggregate.collection};
@@ -270,10 +274,12 @@ Task<Result<Response>> aggregate_on_one(Context& context, Client& client, const 
   seed.first_batch_documents = aggregate.first.documents_max();
   // Its getMores wait for events, up to their maxTimeMS.
   seed.change_stream = seed.tailable = seed.await_data = opens_change_stream(request.body);
-  const auto room = room_for_copy(context, request);
+  const bool of_shard = context.in_cluster() && pipeline::is_statistics_stage(first_stage_name(aggregate.pipeline));
+  const auto room = of_shard ? room_for_copies(context, request.body.size(), 1) : room_for_copy(context, request);
   if (room.has_error()) co_return room.error();
   BsonDoc scratch;
-  auto opening = open_on_one_shard(context, seed, {shard, by, forward_command(request, scratch)}, true);
+  const shard::Command command = of_shard ? as_router(request, scratch) : forward_command(request, scratch);
+  auto opening = open_on_one_shard(context, seed, {shard, by, command}, true);
   co_return co_await opening;
 }
 
@@ -379,6 +385,11 @@ DocView leading_matches(DocView pipeline, BsonDoc& scratch) {
 }
 
 }  // namespace
+
+std::string_view first_stage_name(DocView pipeline) noexcept {
+  const Element first = pipeline.first();
+  return first.is_document() ? first.as_document().first().name : std::string_view();
+}
 
 bool opens_change_stream(DocView body) noexcept {
   const ValueView pipeline = body["pipeline"];

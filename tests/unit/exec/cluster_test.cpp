@@ -882,6 +882,20 @@ TEST_CASE("a shard of config.shards that cannot be used leaves the others usable
   CHECK(cluster.worker().gateway.states().size() == states);
 }
 
+TEST_CASE("a shard that is asked alone for statistics says which one it is") {
+  FakeCluster cluster;
+  for (const char* stage : {"$collStats", "$indexStats", "$planCacheStats", "$match"}) {
+    cluster.forget_sent();
+    cluster.run(fmt::format("{{'aggregate': 'u', 'pipeline': [{{'{}': {{}}}}], 'fromMongos': false, 'cursor': {{}}, "
+                            "'$db': 'app'}}",
+                            stage));
+    const auto sent = cluster.sent_to(1, "aggregate");
+    REQUIRE(sent.size() == 1);
+    CHECK(sent.front().view()["fromMongos"].truthy() == (std::string_view(stage) != "$match"));
+    CHECK(sent.front().view()["cursor"].is_document());
+  }
+}
+
 TEST_CASE("documents of the pipeline itself are the primary shard's, with the database's version") {
   FakeCluster cluster;
   cluster.shard_answer_ = [](std::uint16_t, DocView) { return doc("{'cursor': {'firstBatch': [{'x': 1}], 'id': "
