@@ -17,6 +17,7 @@
 #include "proxy/exec/read/find.h"
 #include "proxy/exec/read/merge_on_shard.h"
 #include "proxy/exec/read/pipeline_stage.h"
+#include "proxy/exec/read/statistics_here.h"
 #include "proxy/exec/streams/single_shard.h"
 #include "proxy/pipeline/shape.h"
 #include "proxy/pipeline/split.h"
@@ -223,6 +224,9 @@ Task<Result<Response>> aggregate_here(Context& context, Client& client, const Re
 Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const Request& request,
                                          const AggregateArguments& aggregate, const AggregatePlan& plan) {
   if (auto valid = aggregate.pipeline.validate(); valid.has_error()) co_return valid.error();
+  if (!context.in_cluster() && pipeline::is_statistics_stage(first_stage_name(aggregate.pipeline))) {
+    co_return co_await statistics_here(context, client, request, aggregate, plan.targets);
+  }
   Error refusal(ErrorCode::command_not_supported, "");
   if (!plan.merger.any()) {
     auto answer = co_await aggregate_here(context, client, request, aggregate, plan.targets);
@@ -250,12 +254,17 @@ Result<void> check_collection(const Request& request, const AggregateArguments& 
   return {};
 }
 
+bool lists_sessions(const Request& request, const AggregateArguments& aggregate) noexcept {
+  return first_stage_name(aggregate.pipeline) == "$listSessions" && request.db == "config" &&
+         aggregate.collection == "system.sessions";
+}
+
 // Stages about a server, or about more than a collection: a shard may answer them if it is the only one.
 bool is_for_only_shard(const Request& request, const AggregateArguments& aggregate) noexcept {
   if (request.routes->all_shards().size() != 1) return false;
   const std::string_view stage = first_stage_name(aggregate.pipeline);
   if (aggregate.collection.empty()) return stage == "$changeStream" || stage == "$documents";
-  return stage == "$listSessions" && request.db == "config" && aggregate.collection == "system.sessions";
+  return lists_sessions(request, aggregate);
 }
 
 // The shard says then which one it speaks of.
@@ -314,6 +323,10 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
     co_return co_await collectionless_aggregate(context, client, request, aggregate.pipeline);
   }
   if (auto checked = check_collection(request, aggregate); checked.has_error()) co_return std::move(checked.error());
+  if (!context.in_cluster() && lists_sessions(request, aggregate)) {
+    const Targets all{request.routes->all_shards()};
+    co_return co_await statistics_here(context, client, request, aggregate, all);
+  }
   if (reads_own_config(request)) {
     co_return co_await config_aggregate(context, client, request);
   }
