@@ -221,6 +221,7 @@ bool may_stage(const Subject& subject, const Source& source, const Element& stag
   if (name == "$listSessions") return subject.may_on_cluster(list_sessions);
   // A user's own are shown where they stand first, and were checked there: inside of others a shard knows no user.
   const bool on_its_own = depth == 0 && source.collection.empty();
+  if (name == "$shardedDataDistribution") return on_its_own && subject.may_on_cluster(sharded_data_distribution);
   if (name == "$currentOp") return on_its_own || subject.may_on_cluster(inprog);
   if (name == "$listLocalSessions") return on_its_own || subject.may_on_cluster(list_sessions);
   if (name == "$changeStream") {

@@ -204,6 +204,9 @@ class FakeCluster {
       }
     }
     if (collection == "collections" && collections_.contains(id)) found.push_back(collections_[id]);
+    if (collection == "collections" && !filter["_id"].exists()) {
+      for (const auto& [ns, entry] : collections_) found.push_back(entry);
+    }
     if (collection == "chunks") {
       const std::uint64_t since = filter["lastmod"].is_document()
                                       ? *catalog::read_timestamp(filter["lastmod"].as_document()["$gte"])
@@ -894,6 +897,42 @@ TEST_CASE("a shard that is asked alone for statistics says which one it is") {
     CHECK(sent.front().view()["fromMongos"].truthy() == (std::string_view(stage) != "$match"));
     CHECK(sent.front().view()["cursor"].is_document());
   }
+}
+
+TEST_CASE("the distribution of sharded collections is told by all shards") {
+  FakeCluster cluster(17);
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  cluster.shard_collection("app.nowhere", 10, "sh1", "sh2", 3);
+  cluster.shard_answer_ = [](std::uint16_t shard, DocView command) -> std::optional<BsonDoc> {
+    if (command.first().name != "aggregate") return std::nullopt;
+    return doc(fmt::format("{{'cursor': {{'firstBatch': [{{'ns': 'app.u', 'storageStats': {{'count': 1}}}}, {{'ns': "
+                           "'app.c', 'storageStats': {}}}], 'id': {{'$numberLong': '0'}}, 'ns': "
+                           "'admin.$cmd.aggregate'}}, 'ok': 1}}",
+                           shard == 1 ? "{'count': 10, 'numOrphanDocs': 4, 'avgObjSize': 5}" : "{'numOrphanDocs': 2}"));
+  };
+  const auto run = [&](std::string_view pipeline, std::string_view db = "admin") {
+    cluster.forget_sent();
+    return cluster.run(fmt::format("{{'aggregate': 1, 'pipeline': [{}], 'cursor': {{}}, '$db': '{}'}}", pipeline, db));
+  };
+  const BsonDoc reply = run("{'$shardedDataDistribution': {}}");
+  CHECK(to_json(reply.view().find_path("cursor.firstBatch")) ==
+        to_json(doc("{'b': [{'ns': 'app.c', 'shards': [{'shardName': 'sh1', 'numOrphanedDocs': 4, 'numOwnedDocuments': "
+                    "6, 'ownedSizeBytes': 30, 'orphanedSizeBytes': 20}, {'shardName': 'sh2', 'numOrphanedDocs': 2, "
+                    "'numOwnedDocuments': null, 'ownedSizeBytes': null, 'orphanedSizeBytes': null}]}]}")
+                    .view()["b"]));
+  CHECK(cluster.sent_to(2, "aggregate").at(0).view()["fromMongos"].truthy());
+  const BsonDoc rest = run("{'$shardedDataDistribution': {}}, {'$project': {'n': {'$size': '$shards'}}}");
+  CHECK(rest.view().find_path("cursor.firstBatch").as_document().first().as_document()["n"].to_int64() == 2);
+  CHECK(run("{'$shardedDataDistribution': {'a': 1}}").view()["code"].to_int64() == 6789100);
+  CHECK(run("{'$shardedDataDistribution': {}}", "app").view()["code"].to_int64() == 6789102);
+  CHECK(cluster.sent_to(1, "aggregate").empty());
+  cluster.shard_answer_ = [](std::uint16_t, DocView command) -> std::optional<BsonDoc> {
+    if (command.first().name != "aggregate") return std::nullopt;
+    return MergingCluster::cursor(7, "{'ns': 'app.c'}");
+  };
+  CHECK(run("{'$shardedDataDistribution': {}}").view()["code"].to_int64() == 10334);
+  cluster.worker().loop.poll_until_idle();
+  CHECK(cluster.sent_to(1, "killCursors").size() == 1);
 }
 
 TEST_CASE("documents of the pipeline itself are the primary shard's, with the database's version") {

@@ -244,6 +244,13 @@ TEST_CASE("an aggregation needs what its stages read and write") {
   CHECK(!may(statistics, with("{'$lookup': {'pipeline': [{'$indexStats': {}}], 'from': 'd', 'as': 'x'}}")));
   CHECK(may(statistics, with("{'$facet': {'a': [{'$indexStats': {}}]}}")));
   CHECK(!may(statistics, with("{'$facet': {'a': [{'$collStats': {}}]}}")));
+  const std::string distribution = "'pipeline': [{'$shardedDataDistribution': {}}]";
+  for (const auto& [role, is_allowed] : {std::pair("clusterMonitor", true), {"readAnyDatabase", false}}) {
+    const auto user = grants({{role, "admin"}, {"readAnyDatabase", "admin"}});
+    CHECK(may(user, "{'aggregate': 1, " + distribution + ", '$db': 'admin'}") == is_allowed);
+    CHECK(!may(user, "{'aggregate': 'c', 'pipeline': [{'$unionWith': {'coll': 'd', " + distribution +
+                         "}}], '$db': 'app'}"));
+  }
   std::string deep = "{'$unionWith': 'd'}";
   for (int i = 0; i < 30; ++i) deep = "{'$unionWith': {'coll': 'd', 'pipeline': [" + deep + "]}}";
   CHECK(!may(write, with(deep)));
