@@ -289,7 +289,7 @@ BsonDoc rest_of(DocView pipeline) {
 bool generates_documents(std::string_view stage) noexcept {
   for (const std::string_view name :
        {"$currentOp", "$documents", "$changeStream", "$listSessions", "$listSampledQueries", "$queryStats",
-        "$shardedDataDistribution", "$querySettings"}) {
+        "$shardedDataDistribution", "$querySettings", "$listCatalog", "$listClusterCatalog"}) {
     if (stage == name) return true;
   }
   return false;

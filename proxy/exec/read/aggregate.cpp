@@ -302,6 +302,9 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
   if (aggregate.explain) {
     co_return co_await explain_command(context, client, request);
   }
+  if (auto checked = refuse_unjudged(context, aggregate.pipeline); checked.has_error()) {
+    co_return std::move(checked.error());
+  }
   if (context.in_cluster() && opens_change_stream(request.body)) {
     co_return co_await open_change_stream(context, client, request, aggregate);
   }
@@ -402,6 +405,12 @@ DocView leading_matches(DocView pipeline, BsonDoc& scratch) {
 std::string_view first_stage_name(DocView pipeline) noexcept {
   const Element first = pipeline.first();
   return first.is_document() ? first.as_document().first().name : std::string_view();
+}
+
+Result<void> refuse_unjudged(const Context& context, DocView pipeline) {
+  const std::string_view stage = first_stage_name(pipeline);
+  if (!context.shared.authorization || !is_unjudged_stage(stage)) return {};
+  return Error(ErrorCode::command_not_supported, fmt::format("the pipeline stage {} is not supported", stage));
 }
 
 bool opens_change_stream(DocView body) noexcept {

@@ -38,6 +38,8 @@ Element last_stage(DocView pipeline) noexcept;
 bool ends_in_write(DocView pipeline) noexcept;
 // The name of its first stage; empty: there is none.
 std::string_view first_stage_name(DocView pipeline) noexcept;
+// Stages whose privileges are not known here: CommandNotSupported (115) by name, where users log in.
+Result<void> refuse_unjudged(const Context& context, DocView pipeline);
 // An aggregate command's first stage is $changeStream.
 bool opens_change_stream(DocView body) noexcept;
 // Deeper ones are refused when they are run.

@@ -1797,6 +1797,35 @@ TEST_CASE("bytes of several shards are added up before they are scaled, from 4.4
   CHECK(stats("'a'").view()["code"].to_int64() == 4390201);
 }
 
+TEST_CASE("stages whose privileges are not known are refused by name") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  auto run = [&](std::string_view command) {
+    const BsonDoc reply = cluster.run(fmt::format("{{{}, '$db': 'app'}}", command));
+    const ValueView message = reply.view()["errmsg"];
+    return std::pair(reply.view()["code"].to_int64().value_or(0),
+                     std::string(message.is_string() ? message.as_string() : ""));
+  };
+  const bool users = GENERATE(false, true);
+  if (users) cluster.log_in({"ann", "app", {{"read", "app"}}, {}, {}});
+  for (const std::string stage : {"$listSearchIndexes", "$rankFusion", "$scoreFusion", "$listClusterCatalog"}) {
+    const std::string pipeline = "'pipeline': [{'" + stage + "': {}}]";
+    for (const std::string& command : {"'aggregate': 'c', " + pipeline + ", 'cursor': {}",
+                                       "'explain': {'aggregate': 'c', " + pipeline + "}"}) {
+      const auto [code, message] = run(command);
+      CHECK(code == 115);
+      CHECK_THAT(message, Catch::Contains(stage));
+    }
+    if (!users) continue;
+    CHECK(run("'aggregate': 'c', 'pipeline': [{'$match': {}}, {'" + stage + "': {}}], 'cursor': {}").first == 13);
+    CHECK(run("'aggregate': 'c', 'pipeline': [{'$unionWith': {'coll': 'd', " + pipeline + "}}], 'cursor': {}").first ==
+          13);
+    CHECK(run("'aggregate': 'u', " + pipeline + ", 'pipeline': [{'$out': 'x'}], 'cursor': {}").first == 115);
+  }
+  CHECK(cluster.sent_to(1, "aggregate").empty());
+  CHECK(run("'aggregate': 1, 'pipeline': [{'$listClusterCatalog': {}}], 'cursor': {}").first == 115);
+}
+
 TEST_CASE("the privileges of a user are told") {
   FakeCluster cluster;
   const bool resolved = GENERATE(false, true);

@@ -251,6 +251,14 @@ TEST_CASE("an aggregation needs what its stages read and write") {
     CHECK(!may(user, "{'aggregate': 'c', 'pipeline': [{'$unionWith': {'coll': 'd', " + distribution +
                          "}}], '$db': 'app'}"));
   }
+  const auto catalog = auth::Privileges::of_resolved(
+      {{.db = "app", .collection = "c", .actions = {Action::list_collections, Action::list_indexes}},
+       {.db = "app", .collection = "d", .actions = {Action::find, Action::list_indexes}}});
+  CHECK(may(catalog, with("{'$listCatalog': {}}")));
+  CHECK(!may(statistics, with("{'$listCatalog': {}}")));
+  CHECK(!may(catalog, with("{'$unionWith': {'coll': 'd', 'pipeline': [{'$listCatalog': {}}]}}")));
+  CHECK(!may(grants({{"root", "admin"}}), "{'aggregate': 1, 'pipeline': [{'$listCatalog': {}}], '$db': 'admin'}"));
+  CHECK(!may(grants({{"root", "admin"}}), with("{'$lookup': {'as': 'x', 'pipeline': [{'$listCatalog': {}}]}}")));
   std::string deep = "{'$unionWith': 'd'}";
   for (int i = 0; i < 30; ++i) deep = "{'$unionWith': {'coll': 'd', 'pipeline': [" + deep + "]}}";
   CHECK(!may(write, with(deep)));
