@@ -267,6 +267,13 @@ bool is_for_only_shard(const Request& request, const AggregateArguments& aggrega
   return lists_sessions(request, aggregate);
 }
 
+// Any shard has them, where there is no database yet; stages that follow name collections of it.
+Targets targets_of_documents(const Request& request) {
+  const catalog::Database* const database = request.routes->database(request.db);
+  const catalog::ShardSet all = request.routes->all_shards();
+  return {{database == nullptr ? all.front() : database->primary}, nullptr, database};
+}
+
 // The shard says then which one it speaks of.
 shard::Command as_router(const Request& request, BsonDoc& scratch) {
   BsonWriter out;
@@ -309,12 +316,11 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
     co_return co_await open_change_stream(context, client, request, aggregate);
   }
   if (context.in_cluster() && aggregate.collection.empty() && first_stage_name(aggregate.pipeline) == "$documents") {
-    // Any shard has them; stages that follow name collections of the database.
-    const catalog::ShardSet primary{request.routes->primary_shard(request.db)};
-    const auto checked = co_await check_transaction(context, request, primary);
+    const Targets targets = targets_of_documents(request);
+    const auto checked = co_await check_transaction(context, request, targets.shards);
     if (checked.has_error()) co_return checked.error();
-    const RoutedBy by = RoutedBy::database(request.routes->database(request.db));
-    co_return co_await aggregate_on_one(context, client, request, aggregate, primary.front(), by);
+    const RoutedBy by = targets.database == nullptr ? RoutedBy::nothing() : RoutedBy::database(targets.database);
+    co_return co_await aggregate_on_one(context, client, request, aggregate, targets.shards.front(), by);
   }
   if (is_for_only_shard(request, aggregate)) {
     const catalog::ShardSet only = request.routes->all_shards();
@@ -483,6 +489,11 @@ Result<AggregateArguments> parse_aggregate(DocView body) {
 Result<AggregatePlan> plan_aggregate(const Context& context, const Request& request,
                                      const AggregateArguments& aggregate) {
   AggregatePlan plan;
+  if (context.in_cluster() && aggregate.collection.empty() && first_stage_name(aggregate.pipeline) == "$documents") {
+    plan.targets = targets_of_documents(request);
+    plan.whole = true;
+    return plan;
+  }
   BsonDoc scratch;
   const DocView filter = request.view.empty() ? leading_match(aggregate.pipeline)
                                               : leading_matches(aggregate.pipeline, scratch);

@@ -899,6 +899,21 @@ TEST_CASE("a shard that is asked alone for statistics says which one it is") {
   }
 }
 
+TEST_CASE("of a database that does not exist there are no statistics, from 6.0 on") {
+  const std::string pipeline = "'c', 'pipeline': [{'$collStats': {'count': {}}}], 'cursor': {}";
+  const std::string command = GENERATE_COPY("{'aggregate': " + pipeline + ", '$db': 'none'}",
+                                            "{'explain': {'aggregate': " + pipeline + "}, '$db': 'none'}");
+  FakeCluster newer(17), older(13);
+  const BsonDoc refused = newer.run(command);
+  CHECK(refused.view()["code"].to_int64() == 26);
+  CHECK_THAT(std::string(refused.view()["errmsg"].as_string()),
+             Catch::StartsWith("Unable to retrieve information for $collStats stage :: caused by :: "));
+  CHECK(older.run(command).view()["cursor"].is_document());
+  CHECK(newer.run("{'aggregate': 'c', 'pipeline': [{'$indexStats': {}}], 'cursor': {}, '$db': 'none'}")
+            .view()["cursor"]
+            .is_document());
+}
+
 TEST_CASE("the distribution of sharded collections is told by all shards") {
   FakeCluster cluster(17);
   cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
@@ -933,6 +948,22 @@ TEST_CASE("the distribution of sharded collections is told by all shards") {
   CHECK(run("{'$shardedDataDistribution': {}}").view()["code"].to_int64() == 10334);
   cluster.worker().loop.poll_until_idle();
   CHECK(cluster.sent_to(1, "killCursors").size() == 1);
+}
+
+TEST_CASE("documents of the pipeline itself need no database") {
+  FakeCluster cluster;
+  const std::string documents = "'aggregate': 1, 'pipeline': [{'$documents': [{'x': 1}]}";
+  cluster.run("{" + documents + "], 'cursor': {}, '$db': 'none'}");
+  REQUIRE(cluster.sent_to(1, "aggregate").size() == 1);
+  CHECK_FALSE(cluster.sent_to(1, "aggregate").front().view()["databaseVersion"].exists());
+  cluster.run("{'explain': {" + documents + "]}, '$db': 'none'}");
+  CHECK(cluster.sent_to(1, "explain").size() == 1);
+  cluster.forget_sent();
+  for (const char* stage : {"{'$out': 'c'}", "{'$unionWith': 'c'}", "{'$lookup': {'from': 'c', 'as': 'x'}}"}) {
+    const BsonDoc refused = cluster.run("{" + documents + ", " + stage + "], 'cursor': {}, '$db': 'none'}");
+    CHECK(refused.view()["code"].to_int64() == 26);
+  }
+  CHECK(cluster.sent_to(1, "aggregate").empty());
 }
 
 TEST_CASE("documents of the pipeline itself are the primary shard's, with the database's version") {
