@@ -46,8 +46,9 @@ constexpr auto action_names = std::to_array<NamedAction>({  // by name
     {"setAuthenticationRestriction", set_authentication_restriction}, {"setClusterParameter", set_cluster_parameter},
     {"setDefaultRWConcern", set_default_rw_concern},
     {"setFeatureCompatibilityVersion", set_feature_compatibility_version}, {"setParameter", set_parameter},
-    {"setUserWriteBlockMode", set_user_write_block_mode}, {"shutdown", shutdown}, {"splitChunk", split_chunk},
-    {"splitVector", split_vector}, {"top", top}, {"unlock", unlock},
+    {"setUserWriteBlockMode", set_user_write_block_mode}, {"shardedDataDistribution", sharded_data_distribution},
+    {"shutdown", shutdown}, {"splitChunk", split_chunk}, {"splitVector", split_vector}, {"top", top},
+    {"unlock", unlock},
     {"unshardCollection", unshard_collection}, {"update", update}, {"useUUID", use_uuid},
     {"validate", validate}, {"viewRole", view_role}, {"viewUser", view_user},
 });

@@ -46,7 +46,8 @@ constexpr ActionSet monitor_cluster{server_status,     conn_pool_stats,     get_
                                     get_log,           get_parameter,       get_shard_map,
                                     get_shard_version, host_info,           inprog,
                                     list_databases,    list_sessions,       list_shards,
-                                    netstat,           repl_set_get_status, top};
+                                    netstat,           repl_set_get_status, sharded_data_distribution,
+                                    top};
 constexpr ActionSet manage_cluster{set_parameter,    flush_router_config, kill_op, kill_any_cursor,
                                    kill_any_session, log_rotate,          shutdown};
 

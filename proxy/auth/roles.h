@@ -23,7 +23,8 @@ enum class Action : std::uint8_t {
   coll_mod, validate, compact, drop_database, bypass_document_validation,
   // on the cluster
   server_status, conn_pool_stats, get_cmd_line_opts, get_log, get_parameter, get_shard_map, get_shard_version,
-  host_info, inprog, list_databases, list_sessions, list_shards, netstat, repl_set_get_status, top,
+  host_info, inprog, list_databases, list_sessions, list_shards, netstat, repl_set_get_status,
+  sharded_data_distribution, top,
   set_parameter, flush_router_config, kill_op, kill_any_cursor, kill_any_session, log_rotate, shutdown,
   enable_profiler, view_user,
   // of a cluster's commands

@@ -13,9 +13,10 @@ namespace {
 constexpr std::string_view stages[] = {
     "$_internalUnpackBucket", "$bucket", "$bucketAuto", "$changeStream", "$changeStreamSplitLargeEvent", "$collStats",
     "$currentOp", "$densify", "$documents", "$facet", "$fill", "$geoNear", "$graphLookup", "$indexStats",
-    "$listCachedAndActiveUsers", "$listLocalSessions", "$listSampledQueries", "$listSearchIndexes", "$listSessions",
-    "$lookup", "$merge", "$operationMetrics", "$out", "$planCacheStats", "$queryStats", "$redact", "$sample",
-    "$search", "$searchMeta", "$setWindowFields", "$shardedDataDistribution", "$unionWith", "$vectorSearch"};
+    "$listCachedAndActiveUsers", "$listCatalog", "$listClusterCatalog", "$listLocalSessions", "$listSampledQueries",
+    "$listSearchIndexes", "$listSessions", "$lookup", "$merge", "$operationMetrics", "$out", "$planCacheStats",
+    "$querySettings", "$queryStats", "$rankFusion", "$redact", "$sample", "$scoreFusion", "$search", "$searchMeta",
+    "$setWindowFields", "$shardedDataDistribution", "$unionWith", "$vectorSearch"};
 constexpr std::string_view expressions[] = {
     "$acos", "$acosh", "$asin", "$asinh", "$atan", "$atan2", "$atanh", "$binarySize", "$bitAnd", "$bitNot", "$bitOr",
     "$bitXor", "$bsonSize", "$convert", "$cos", "$cosh", "$dateAdd", "$dateDiff", "$dateFromParts", "$dateFromString",

@@ -17,10 +17,11 @@ constexpr FieldTable<10> per_document_stages({"$match", "$project", "$addFields"
                                               "$_internalUnpackBucket"});
 constexpr FieldTable<8> one_to_one_stages({"$project", "$addFields", "$set", "$unset", "$replaceRoot", "$replaceWith",
                                            "$lookup", "$graphLookup"});
-constexpr FieldTable<3> statistics_stages({"$collStats", "$indexStats", "$planCacheStats"});
+constexpr FieldTable<4> statistics_stages({"$collStats", "$indexStats", "$planCacheStats", "$listCatalog"});
 // They make documents themselves, and what they send has an order that only they know.
-constexpr FieldTable<8> source_stages({"$changeStream", "$currentOp", "$documents", "$listLocalSessions",
-                                       "$listSessions", "$search", "$searchMeta", "$vectorSearch"});
+constexpr FieldTable<12> source_stages({"$changeStream", "$currentOp", "$documents", "$listClusterCatalog",
+                                        "$listLocalSessions", "$listSearchIndexes", "$listSessions", "$rankFusion",
+                                        "$scoreFusion", "$search", "$searchMeta", "$vectorSearch"});
 // Of one argument: combined by the same accumulator.
 constexpr FieldTable<12> combined_accumulators({"$sum", "$avg", "$min", "$max", "$first", "$last", "$push", "$addToSet",
                                                 "$mergeObjects", "$stdDevPop", "$stdDevSamp", "$count"});

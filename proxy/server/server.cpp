@@ -88,6 +88,8 @@ void fill_facts(exec::Shared& shared, const ServerOptions& options, std::size_t 
     parsed.append("loadBalancerPort", std::int32_t{*port});
   }
   parsed.end();
+  // Monitoring programs take what has this key for a router. As written: it has no password.
+  parsed.begin_document("sharding").append("configDB", options.config.cluster.config_db).end();
   facts.parsed_options = std::move(parsed).finish();
   shared.parameters = options.config.parameters;
   shared.failed_logins->allowed = options.config.failed_logins_allowed;

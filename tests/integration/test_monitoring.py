@@ -52,6 +52,11 @@ def run(*command, **keywords):
     return done.stdout + done.stderr
 
 
+def test_exporters_find_the_key_that_only_routers_have(proxy):
+    with pymongo.MongoClient(proxy.uri) as client:
+        assert client.admin.command("getCmdLineOpts")["parsed"]["sharding"] == {"configDB": ""}
+
+
 def test_prometheus_finds_nothing_wrong_with_the_page(proxy):
     assert run(find_tool("promtool"), "check", "metrics", input=page(proxy)).strip() == ""
 

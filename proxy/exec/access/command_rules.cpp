@@ -200,6 +200,14 @@ constexpr FieldTable<28> harmless_stages(
      "$densify", "$fill", "$setWindowFields", "$documents", "$search", "$searchMeta", "$vectorSearch",
      "$changeStreamSplitLargeEvent", "$_internalUnpackBucket"});
 
+constexpr FieldTable<4> unjudged_stages({"$listClusterCatalog", "$listSearchIndexes", "$rankFusion", "$scoreFusion"});
+
+// Without a collection, or under a name that none has, it shows all of a server's.
+bool may_list_catalog(const Subject& subject, const Source& source) {
+  const bool of_collection = !source.collection.empty() && !source.collection.starts_with('$');
+  return of_collection && may_on(subject, source, {list_collections, list_indexes});
+}
+
 // The actions of a stage beside `find` on the collection, by its name. An unknown stage might read or write anything:
 // no user may use it.
 bool may_stage(const Subject& subject, const Source& source, const Element& stage, int depth) {
@@ -218,9 +226,11 @@ bool may_stage(const Subject& subject, const Source& source, const Element& stag
   if (name == "$collStats") return may_on(subject, source, coll_stats);
   if (name == "$indexStats") return may_on(subject, source, index_stats);
   if (name == "$planCacheStats") return may_on(subject, source, plan_cache_read);
+  if (name == "$listCatalog") return may_list_catalog(subject, source);
   if (name == "$listSessions") return subject.may_on_cluster(list_sessions);
   // A user's own are shown where they stand first, and were checked there: inside of others a shard knows no user.
   const bool on_its_own = depth == 0 && source.collection.empty();
+  if (name == "$shardedDataDistribution") return on_its_own && subject.may_on_cluster(sharded_data_distribution);
   if (name == "$currentOp") return on_its_own || subject.may_on_cluster(inprog);
   if (name == "$listLocalSessions") return on_its_own || subject.may_on_cluster(list_sessions);
   if (name == "$changeStream") {
@@ -249,6 +259,7 @@ ActionSet first_stage_actions(DocView pipeline) {
   if (name == "$collStats") return coll_stats;
   if (name == "$indexStats") return index_stats;
   if (name == "$listSessions") return {};
+  if (name == "$listCatalog") return {list_collections, list_indexes};
   return name == "$planCacheStats" ? plan_cache_read : find;
 }
 
@@ -273,8 +284,14 @@ bool may_generate(const Subject& subject, DocView pipeline) {
 
 }  // namespace
 
+bool is_unjudged_stage(std::string_view name) noexcept { return unjudged_stages.contains(name); }
+
 bool may_aggregate(const Subject& subject) {
   const Element target = subject.body.first();
+  if (const ValueView pipeline = subject.body["pipeline"]; pipeline.is_array()) {
+    const Element first = pipeline.as_document().first();
+    if (first.is_document() && is_unjudged_stage(first.as_document().first().name)) return true;  // refused by name
+  }
   for (const Element& field : subject.body) {
     if (field.name != "pipeline") continue;
     if (!field.is_array()) continue;  // refused when it is run

@@ -9,4 +9,7 @@ CommandNeed::Rule may_insert, may_update, may_bulk_write, may_find_and_modify, m
     may_map_reduce, may_get_more, may_create, may_coll_mod, may_rename, may_list_collections,
     may_current_op;
 
+// Stages whose privileges these rules do not know: as a first stage they are refused by name when they are run.
+bool is_unjudged_stage(std::string_view name) noexcept;
+
 }  // namespace spillway::exec

@@ -15,6 +15,7 @@
 #include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
+#include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/session_owners.h"
 #include "proxy/exec/core/transaction_table.h"
@@ -403,9 +404,17 @@ bool commits_writer_last(const Context& context, const Participants& participant
   return true;
 }
 
-Task<Result<Response>> commit_in_cluster(Context& context, const Request& request, Participants participants) {
+Metrics::Commit& begin_commit(Context& context, std::size_t type) {
+  Metrics::Commit& commits = context.shared.metrics.commits[type];
+  commits.initiated.add();
+  return commits;
+}
+
+Task<Result<Response>> commit_in_cluster(Context& context, const Request& request, Participants participants,
+                                         Metrics::Commit*& counted) {
   using Type = CommitPlan::Type;
   const CommitPlan plan = participants.plan_commit(commits_writer_last(context, participants));
+  counted = &begin_commit(context, static_cast<std::size_t>(plan.type));
   if (plan.type == Type::no_shards) co_return with_recovery_token(context, request, ok_response());
   if (plan.type == Type::single_write_shard && !plan.first.empty()) {
     auto sending = send_end(context, request, plan.first, client_end(request));
@@ -458,20 +467,22 @@ Task<Result<Response>> run_commit(Context& context, Client&, const Request& requ
   co_return unknown;
 }
 
-}  // namespace
-
-Task<Result<Response>> commit_transaction(Context& context, const Request& request) {
+// `counted`: the commits of its type, unless it was refused before it began.
+Task<Result<Response>> commit_by_type(Context& context, const Request& request, Metrics::Commit*& counted) {
   auto known = context.shared.transactions->commit(request.lsid, *request.txn_number, Clock::now());
   if (known.has_error()) {
     auto open = context.shared.transactions->fail(request.lsid, *request.txn_number);
     if (open) context.background.start(abort_on_shards(context, *std::move(open)));
     co_return known.error();
   }
+  if (*known) context.shared.metrics.participants_at_commit.add((*known)->size());
   if (*known && context.in_cluster()) {
-    auto committing = commit_in_cluster(context, request, **std::move(known));
+    auto committing = commit_in_cluster(context, request, **std::move(known), counted);
     co_return co_await committing;
   }
   if (*known) {
+    const auto type = (*known)->empty() ? CommitPlan::Type::no_shards : CommitPlan::Type::single_shard;
+    counted = &begin_commit(context, static_cast<std::size_t>(type));
     if ((*known)->empty()) co_return ok_response();
     auto ending = end_on_shards(context, request, (*known)->shards(), client_end(request));
     co_return co_await ending;
@@ -500,12 +511,23 @@ Task<Result<Response>> commit_transaction(Context& context, const Request& reque
   }
   if (auto checked = check_retryable(context, request, {*shard}); checked.has_error())
     co_return checked.error();
+  counted = &begin_commit(context, Metrics::recovered_commit);
   if (context.in_cluster()) {
     co_return co_await recover_commit(context, request, *shard, token.as_document());
   }
   const catalog::ShardSet recovery_shard{*shard};
   auto ending = end_on_shards(context, request, recovery_shard, client_end(request));
   co_return co_await ending;
+}
+
+}  // namespace
+
+Task<Result<Response>> commit_transaction(Context& context, const Request& request) {
+  Metrics::Commit* counted = nullptr;
+  auto committing = commit_by_type(context, request, counted);
+  auto answer = co_await committing;
+  if (counted != nullptr && answer.has_value() && !answer->failed) counted->successful.add();
+  co_return answer;
 }
 
 namespace {

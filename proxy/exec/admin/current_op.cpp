@@ -7,6 +7,7 @@
 
 #include "cursor/registry.h"
 #include "proxy/exec/access/authentication.h"
+#include "proxy/exec/admin/data_distribution.h"
 #include "proxy/exec/admin/local_sessions.h"
 #include "proxy/exec/core/ask_workers.h"
 #include "proxy/exec/core/client.h"
@@ -288,7 +289,7 @@ BsonDoc rest_of(DocView pipeline) {
 bool generates_documents(std::string_view stage) noexcept {
   for (const std::string_view name :
        {"$currentOp", "$documents", "$changeStream", "$listSessions", "$listSampledQueries", "$queryStats",
-        "$shardedDataDistribution", "$querySettings"}) {
+        "$shardedDataDistribution", "$querySettings", "$listCatalog", "$listClusterCatalog"}) {
     if (stage == name) return true;
   }
   return false;
@@ -423,9 +424,13 @@ Task<Result<Response>> collectionless_aggregate(Context& context, Client& client
   }
   const Element stage = head.as_document().first();
   const bool of_sessions = stage.name == "$listLocalSessions";
+  const bool of_data = context.in_cluster() && stage.name == distribution_stage;
+  if (auto checked = of_data ? check_distribution(request, stage) : Result<void>(); checked.has_error()) {
+    co_return checked.error();
+  }
   auto sessions = of_sessions ? parse_listed_sessions(client, stage) : ListedSessions();
   if (sessions.has_error()) co_return sessions.error();
-  const auto options = of_sessions ? CurrentOpOptions() : first_stage(context, client, request, stage);
+  const auto options = of_sessions || of_data ? CurrentOpOptions() : first_stage(context, client, request, stage);
   if (options.has_error()) co_return options.error();
   const BsonDoc rest = rest_of(pipeline);
   KeptDocuments kept(context.shared.memory.cursors);
@@ -433,6 +438,7 @@ Task<Result<Response>> collectionless_aggregate(Context& context, Client& client
       rest, context.shared.memory.cursors, [&kept](BsonDoc row) { return kept.add(std::move(row)); });
   if (output.has_error()) co_return output.error();
   auto listing = of_sessions ? list_local_sessions(context, *std::move(sessions), *output)
+                 : of_data   ? list_data_distribution(context, request, *output)
                              : all_operations(context, request, *options, *output);
   auto listed = co_await listing;
   if (listed.has_error()) co_return listed.error();

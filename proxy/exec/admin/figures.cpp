@@ -236,6 +236,23 @@ constexpr Table<Metrics::Command> command_table{"command", command_figures, [](c
   return rows;
 }};
 
+std::uint64_t inactive_transactions(const Services& shared) {
+  const std::uint64_t open = shared.transactions->active();
+  return open - std::min<std::uint64_t>(open, shared.transactions->turns().size());
+}
+
+constexpr Figure<Metrics::Commit> commit_figures[] = {
+    {"initiated", GET(in.initiated)},
+    {"successful", GET(in.successful)},
+};
+constexpr Table<Metrics::Commit> commit_table{"commitType", commit_figures, [](const Status& status) {
+  constexpr std::string_view types[] = {"noShards", "singleShard", "readOnly", "singleWriteShard", "twoPhaseCommit",
+                                        "recoverWithToken"};
+  RowsOf<Metrics::Commit> rows;
+  for (std::size_t i = 0; i < std::size(types); ++i) rows.emplace_back(types[i], &status.all.commits[i]);
+  return rows;
+}};
+
 constexpr Figure<Metrics::Mechanism> mechanism_figures[] = {
     {"speculativeAuthenticate.received", GET(in.speculative_received), "spillway_logins_speculative_total",
      "Logins begun within hello."},
@@ -759,12 +776,15 @@ constexpr Figure<Status> status_figures[] = {
     {"transactions.currentOpen", GET(in.shared.transactions->active()), "spillway_transactions_open",
      "Transactions that have begun and not ended."},
     {"transactions.currentActive", GET(in.shared.transactions->turns().size())},
+    {"transactions.currentInactive", GET(inactive_transactions(in.shared))},
     {"transactions.totalStarted", GET(in.shared.transactions->started()), "spillway_transactions_started_total",
      "Transactions that clients began."},
     {"transactions.totalCommitted", GET(in.shared.transactions->committed()),
      "spillway_transactions_committed_total", "Commits that succeeded."},
     {"transactions.totalAborted", GET(in.shared.transactions->aborted()), "spillway_transactions_aborted_total",
      "Transactions that a client, an error or the end of its session aborted."},
+    {"transactions.totalParticipantsAtCommit", GET(in.all.participants_at_commit)},
+    {"transactions.commitTypes", Part{append_rows<commit_table>}},
     // Sessions whose latest transaction is remembered; ended ones stay until they expire.
     {"transactions.tracked", GET(in.shared.transactions->size()), "spillway_transactions_tracked",
      "Sessions whose latest transaction is remembered."},

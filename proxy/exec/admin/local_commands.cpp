@@ -287,6 +287,14 @@ Answer conn_pool_stats(Context& context, Client&, const Request&) {
   co_return ok_response(std::move(reply));
 }
 
+// Of the connections that a router to 4.4 kept for its clients.
+Answer shard_conn_pool_stats(Context& context, Client& client, const Request& request) {
+  constexpr std::int32_t gone_wire_version = 13;
+  if (advertised_wire_version(context.gateway) >= gone_wire_version)
+    co_return Error(ErrorCode::command_not_found, fmt::format("no such command: '{}'", request.name));
+  co_return co_await conn_pool_stats(context, client, request);
+}
+
 Answer echo(Context&, Client&, const Request& request) {
   BsonWriter reply;
   reply.append("echo", request.body);
@@ -448,14 +456,22 @@ std::span<const CommandSpec> local_commands() {
       {"logRotate", "go on in a new log file", log_rotate, on_cluster(Action::log_rotate), admin_only | audited},
       {"listShards", "the shards of the table", list_shards, on_cluster(Action::list_shards),
        admin_only | secondary_ok},
+      {"listshards", "older name of listShards", list_shards, on_cluster(Action::list_shards),
+       admin_only | secondary_ok},
       {"connPoolStats", "shard connections of this worker", conn_pool_stats, on_cluster(Action::conn_pool_stats),
+       secondary_ok},
+      {"shardConnPoolStats", "older name of connPoolStats", shard_conn_pool_stats, on_cluster(Action::conn_pool_stats),
        secondary_ok},
       {"echo", "returns the request", echo, any_user, secondary_ok},
       {"features", "optional features", features, any_user, secondary_ok},
       {"flushRouterConfig", "drop cached routing", flush_router_config, on_cluster(Action::flush_router_config),
        admin_only},
+      {"flushrouterconfig", "older name of flushRouterConfig", flush_router_config,
+       on_cluster(Action::flush_router_config), admin_only},
       {"getShardMap", "shards and hosts", get_shard_map, on_cluster(Action::get_shard_map), admin_only},
       {"getShardVersion", "routing of a namespace", get_shard_version, by_rule(may_shard_version), admin_only,
+       full_name},
+      {"getshardversion", "older name of getShardVersion", get_shard_version, by_rule(may_shard_version), admin_only,
        full_name},
       {"netstat", "is this a router?", netstat, on_cluster(Action::netstat), admin_only},
       {"replSetGetStatus", "not supported on a router", repl_set_get_status, on_cluster(Action::repl_set_get_status)},

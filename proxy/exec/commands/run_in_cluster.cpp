@@ -84,6 +84,31 @@ Task<Result<void>> check_read(Context& context, const CommandSpec& spec, const R
   co_return Result<void>();
 }
 
+// Of the aggregation that is run or explained; empty: there is none.
+DocView pipeline_of(const Request& request) {
+  const Element first = request.body.first();
+  const bool explains = request.name == "explain" && first.is_document();
+  const DocView command = explains ? first.as_document() : request.body;
+  const ValueView pipeline = command["pipeline"];
+  return command.first().name == "aggregate" && pipeline.is_array() ? pipeline.as_document() : DocView();
+}
+
+// Documents that need no database; other collections would.
+bool brings_documents(const Request& request) {
+  const DocView pipeline = pipeline_of(request);
+  if (first_stage_name(pipeline) != "$documents") return false;
+  const auto involved = involved_namespaces(pipeline, request.db);
+  return involved.has_value() && involved->empty();
+}
+
+// The error if a router tells it, and with what.
+std::optional<Error> missing_database(const Context& context, const Request& request, const Error& missing) {
+  const std::string_view stage = first_stage_name(pipeline_of(request));
+  if (stage == "$documents") return missing;  // beside other collections
+  if (stage != "$collStats" || config_wire_version(context) < wire_version_of_6_0) return std::nullopt;
+  return Error(missing).with_context("Unable to retrieve information for $collStats stage");
+}
+
 // What a router answers for a database that does not exist; nothing: the error.
 std::optional<Response> without_database(const CommandSpec& spec, const Request& request) {
   const Element first = request.body.first();
@@ -261,15 +286,18 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
       auto routes = context.router->resolve(names);
       if (!routes) {
         auto learned = co_await learn_routes(*context.router, names, wait);
-        if (learned.has_error()) {
-          if (learned.error().is(ErrorCode::namespace_not_found)) {
+        const bool missing = learned.has_error() && learned.error().is(ErrorCode::namespace_not_found);
+        if (missing && brings_documents(request)) routes = context.router->resolve({});
+        if (learned.has_error() && !routes) {
+          if (missing) {
+            if (auto told = missing_database(context, request, learned.error())) co_return *std::move(told);
             auto checked = co_await check_read(context, spec, request);
             if (checked.has_error()) co_return std::move(checked.error());
             if (auto empty = without_database(spec, request)) co_return *std::move(empty);
           }
           co_return std::move(learned.error());
         }
-        routes = *std::move(learned);
+        if (!routes) routes = *std::move(learned);
       }
       request.routes = &*routes;
       auto checked = check_snapshot(context, request);

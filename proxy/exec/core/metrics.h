@@ -102,6 +102,13 @@ struct Metrics {
   };
   enum MechanismIndex : std::size_t { scram_sha_1, scram_sha_256, x509, mechanism_count };
   std::array<Mechanism, mechanism_count> mechanisms;
+  // Commits of transactions, by CommitPlan::Type; the last ones are those that other routers began.
+  struct Commit {
+    Counter initiated, successful;
+  };
+  static constexpr std::size_t recovered_commit = 5;
+  std::array<Commit, recovered_commit + 1> commits;
+  Counter participants_at_commit;
   Counter unauthenticated_commands, unauthorized_commands;  // refused
   // Connections: refused beyond net.maxIncomingConnections; closed for silence.
   Counter connections_rejected, idle_clients_closed, silent_clients_closed;

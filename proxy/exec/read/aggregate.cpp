@@ -17,9 +17,11 @@
 #include "proxy/exec/read/find.h"
 #include "proxy/exec/read/merge_on_shard.h"
 #include "proxy/exec/read/pipeline_stage.h"
+#include "proxy/exec/read/statistics_here.h"
 #include "proxy/exec/streams/single_shard.h"
 #include "proxy/pipeline/shape.h"
 #include "proxy/pipeline/split.h"
+#include "proxy/pipeline/split_for_merger.h"
 
 namespace spillway::exec {
 
@@ -222,6 +224,9 @@ Task<Result<Response>> aggregate_here(Context& context, Client& client, const Re
 Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const Request& request,
                                          const AggregateArguments& aggregate, const AggregatePlan& plan) {
   if (auto valid = aggregate.pipeline.validate(); valid.has_error()) co_return valid.error();
+  if (!context.in_cluster() && pipeline::is_statistics_stage(first_stage_name(aggregate.pipeline))) {
+    co_return co_await statistics_here(context, client, request, aggregate, plan.targets);
+  }
   Error refusal(ErrorCode::command_not_supported, "");
   if (!plan.merger.any()) {
     auto answer = co_await aggregate_here(context, client, request, aggregate, plan.targets);
@@ -231,11 +236,6 @@ Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const
   }
   auto running = aggregate_on_shards(context, client, request, aggregate, plan, std::move(refusal));
   co_return co_await running;
-}
-
-std::string_view first_stage_name(DocView pipeline) noexcept {
-  const Element first = pipeline.first();
-  return first.is_document() ? first.as_document().first().name : std::string_view();
 }
 
 // Stages that no collection has: what shards say to them.
@@ -254,12 +254,32 @@ Result<void> check_collection(const Request& request, const AggregateArguments& 
   return {};
 }
 
+bool lists_sessions(const Request& request, const AggregateArguments& aggregate) noexcept {
+  return first_stage_name(aggregate.pipeline) == "$listSessions" && request.db == "config" &&
+         aggregate.collection == "system.sessions";
+}
+
 // Stages about a server, or about more than a collection: a shard may answer them if it is the only one.
 bool is_for_only_shard(const Request& request, const AggregateArguments& aggregate) noexcept {
   if (request.routes->all_shards().size() != 1) return false;
   const std::string_view stage = first_stage_name(aggregate.pipeline);
   if (aggregate.collection.empty()) return stage == "$changeStream" || stage == "$documents";
-  return stage == "$listSessions" && request.db == "config" && aggregate.collection == "system.sessions";
+  return lists_sessions(request, aggregate);
+}
+
+// Any shard has them, where there is no database yet; stages that follow name collections of it.
+Targets targets_of_documents(const Request& request) {
+  const catalog::Database* const database = request.routes->database(request.db);
+  const catalog::ShardSet all = request.routes->all_shards();
+  return {{database == nullptr ? all.front() : database->primary}, nullptr, database};
+}
+
+// The shard says then which one it speaks of.
+shard::Command as_router(const Request& request, BsonDoc& scratch) {
+  BsonWriter out;
+  copy_command(out, request, {"fromMongos"});
+  scratch = std::move(out.append("fromMongos", true)).finish();
+  return shard::Command::of_body(scratch);
 }
 
 Task<Result<Response>> aggregate_on_one(Context& context, Client& client, const Request& request,
@@ -270,10 +290,12 @@ Task<Result<Response>> aggregate_on_one(Context& context, Client& client, const 
   seed.first_batch_documents = aggregate.first.documents_max();
   // Its getMores wait for events, up to their maxTimeMS.
   seed.change_stream = seed.tailable = seed.await_data = opens_change_stream(request.body);
-  const auto room = room_for_copy(context, request);
+  const bool of_shard = context.in_cluster() && pipeline::is_statistics_stage(first_stage_name(aggregate.pipeline));
+  const auto room = of_shard ? room_for_copies(context, request.body.size(), 1) : room_for_copy(context, request);
   if (room.has_error()) co_return room.error();
   BsonDoc scratch;
-  auto opening = open_on_one_shard(context, seed, {shard, by, forward_command(request, scratch)}, true);
+  const shard::Command command = of_shard ? as_router(request, scratch) : forward_command(request, scratch);
+  auto opening = open_on_one_shard(context, seed, {shard, by, command}, true);
   co_return co_await opening;
 }
 
@@ -287,16 +309,18 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
   if (aggregate.explain) {
     co_return co_await explain_command(context, client, request);
   }
+  if (auto checked = refuse_unjudged(context, aggregate.pipeline); checked.has_error()) {
+    co_return std::move(checked.error());
+  }
   if (context.in_cluster() && opens_change_stream(request.body)) {
     co_return co_await open_change_stream(context, client, request, aggregate);
   }
   if (context.in_cluster() && aggregate.collection.empty() && first_stage_name(aggregate.pipeline) == "$documents") {
-    // Any shard has them; stages that follow name collections of the database.
-    const catalog::ShardSet primary{request.routes->primary_shard(request.db)};
-    const auto checked = co_await check_transaction(context, request, primary);
+    const Targets targets = targets_of_documents(request);
+    const auto checked = co_await check_transaction(context, request, targets.shards);
     if (checked.has_error()) co_return checked.error();
-    const RoutedBy by = RoutedBy::database(request.routes->database(request.db));
-    co_return co_await aggregate_on_one(context, client, request, aggregate, primary.front(), by);
+    const RoutedBy by = targets.database == nullptr ? RoutedBy::nothing() : RoutedBy::database(targets.database);
+    co_return co_await aggregate_on_one(context, client, request, aggregate, targets.shards.front(), by);
   }
   if (is_for_only_shard(request, aggregate)) {
     const catalog::ShardSet only = request.routes->all_shards();
@@ -308,6 +332,10 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
     co_return co_await collectionless_aggregate(context, client, request, aggregate.pipeline);
   }
   if (auto checked = check_collection(request, aggregate); checked.has_error()) co_return std::move(checked.error());
+  if (!context.in_cluster() && lists_sessions(request, aggregate)) {
+    const Targets all{request.routes->all_shards()};
+    co_return co_await statistics_here(context, client, request, aggregate, all);
+  }
   if (reads_own_config(request)) {
     co_return co_await config_aggregate(context, client, request);
   }
@@ -380,6 +408,17 @@ DocView leading_matches(DocView pipeline, BsonDoc& scratch) {
 
 }  // namespace
 
+std::string_view first_stage_name(DocView pipeline) noexcept {
+  const Element first = pipeline.first();
+  return first.is_document() ? first.as_document().first().name : std::string_view();
+}
+
+Result<void> refuse_unjudged(const Context& context, DocView pipeline) {
+  const std::string_view stage = first_stage_name(pipeline);
+  if (!context.shared.authorization || !is_unjudged_stage(stage)) return {};
+  return Error(ErrorCode::command_not_supported, fmt::format("the pipeline stage {} is not supported", stage));
+}
+
 bool opens_change_stream(DocView body) noexcept {
   const ValueView pipeline = body["pipeline"];
   return pipeline.is_array() && first_stage_name(pipeline.as_document()) == "$changeStream";
@@ -450,6 +489,11 @@ Result<AggregateArguments> parse_aggregate(DocView body) {
 Result<AggregatePlan> plan_aggregate(const Context& context, const Request& request,
                                      const AggregateArguments& aggregate) {
   AggregatePlan plan;
+  if (context.in_cluster() && aggregate.collection.empty() && first_stage_name(aggregate.pipeline) == "$documents") {
+    plan.targets = targets_of_documents(request);
+    plan.whole = true;
+    return plan;
+  }
   BsonDoc scratch;
   const DocView filter = request.view.empty() ? leading_match(aggregate.pipeline)
                                               : leading_matches(aggregate.pipeline, scratch);

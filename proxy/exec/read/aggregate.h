@@ -36,6 +36,10 @@ DocView leading_match(DocView pipeline) noexcept;
 Element last_stage(DocView pipeline) noexcept;
 // Its last stage is $out or $merge, which must be last: a command that was sent may have been executed.
 bool ends_in_write(DocView pipeline) noexcept;
+// The name of its first stage; empty: there is none.
+std::string_view first_stage_name(DocView pipeline) noexcept;
+// Stages whose privileges are not known here: CommandNotSupported (115) by name, where users log in.
+Result<void> refuse_unjudged(const Context& context, DocView pipeline);
 // An aggregate command's first stage is $changeStream.
 bool opens_change_stream(DocView body) noexcept;
 // Deeper ones are refused when they are run.

@@ -107,6 +107,9 @@ Result<ExplainPlan> plan_aggregate_explain(Context& context, const Request& requ
   if (context.in_cluster()) {
     if (auto checked = refuse_router_options(plan.inner); checked.has_error()) return std::move(checked.error());
   }
+  if (auto checked = refuse_unjudged(context, aggregate->pipeline); checked.has_error()) {
+    return std::move(checked.error());
+  }
   auto planned = plan_aggregate(context, request, *aggregate);
   if (planned.has_error()) return planned.error();
   plan.targets = planned->targets;

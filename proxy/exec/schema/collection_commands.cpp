@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 
 #include "cursor/bson_order.h"
 #include "cursor/field_table.h"
@@ -34,6 +35,7 @@ struct Owners : Targets {
   Owners(const Request& request, std::string_view db, std::string name)
       : Targets(shards_with_chunks(*request.routes, db, name)), ns(std::move(name)) {}
   std::string ns;
+  std::int32_t scale = 0;  // of merge_coll_stats()
 };
 
 // Of the collection that the command's first field names.
@@ -468,7 +470,8 @@ Answer statistics(Context& context, const Request& request, Result<Owners> targe
 }
 
 BsonDoc coll_stats_of(const std::vector<ShardAnswer>& answers, const Owners& targets) {
-  return merge_coll_stats(answers, targets.ns, is_sharded(targets.routing) ? targets.routing->chunks.size() : 0);
+  const std::size_t chunks = is_sharded(targets.routing) ? targets.routing->chunks.size() : 0;
+  return merge_coll_stats(answers, targets.ns, chunks, targets.scale);
 }
 BsonDoc validate_of(const std::vector<ShardAnswer>& answers, const Owners& targets) {
   return merge_validate(answers, targets.ns);
@@ -480,6 +483,34 @@ BsonDoc data_size_of(const std::vector<ShardAnswer>& answers, const Owners&) {
   return ok_document(std::move(reply));
 }
 
+Result<std::int32_t> scale_of(const Request& request) {
+  const ValueView given = request.body["scale"];
+  if (!given.is_number() && given.truthy()) return Error(4390201, "scale has to be a number >= 1");
+  if (!given.is_number()) return 1;
+  const std::int64_t scale = given.truncated_int64().value_or(0);
+  if (scale < 1) return Error(4390200, "scale has to be >= 1");
+  return static_cast<std::int32_t>(std::min<std::int64_t>(scale, std::numeric_limits<std::int32_t>::max()));
+}
+
+// Shards tell bytes: scaled ones would be rounded, each part for itself. Up to 4.2 a mongos has them scaled.
+Answer scaled_coll_stats(Context& context, const Request& request, Result<Owners> targets) {
+  const bool divides = targets.has_value() && (context.in_cluster() ? config_wire_version(context) >= v4_4
+                                                                    : targets->shards.size() > 1);
+  BsonDoc body;
+  Request inner = request;
+  if (divides) {
+    const auto scale = scale_of(request);
+    if (scale.has_error()) co_return scale.error();
+    targets->scale = *scale;
+    BsonWriter out;
+    copy_command(out, request, {"scale"});
+    body = std::move(out).finish();
+    inner.replace_body(body);
+  }
+  auto asking = statistics(context, inner, std::move(targets), coll_stats_of);
+  co_return co_await asking;
+}
+
 // Of the buckets of a sharded time series, under its own name.
 Answer coll_stats_of_buckets(Context& context, const Request& request) {
   const BsonDoc body = command_on_buckets(request, false);
@@ -487,13 +518,13 @@ Answer coll_stats_of_buckets(Context& context, const Request& request) {
   inner.replace_body(body);
   auto targets = owners_of(inner);
   if (targets.has_value()) targets->ns = request.ns();
-  auto asking = statistics(context, inner, std::move(targets), coll_stats_of);
+  auto asking = scaled_coll_stats(context, inner, std::move(targets));
   co_return co_await asking;
 }
 
 Answer coll_stats(Context& context, Client&, const Request& request) {
   if (has_sharded_buckets(request)) return coll_stats_of_buckets(context, request);
-  return statistics(context, request, owners_of(request), coll_stats_of);
+  return scaled_coll_stats(context, request, owners_of(request));
 }
 
 Answer validate(Context& context, Client&, const Request& request) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "cursor/field_table.h"
 #include "proxy/catalog/fingerprint.h"
 #include "proxy/exec/core/request.h"
 #include "proxy/exec/core/response.h"
@@ -75,11 +76,13 @@ double weighted_average(const std::vector<ShardAnswer>& answers, std::string_vie
   return count > 0 ? weighted / count : 0;
 }
 
-// From 4.4 on.
-bool has_total_size(const std::vector<ShardAnswer>& answers) {
+bool any_has(const std::vector<ShardAnswer>& answers, std::string_view name) {
   return std::any_of(answers.begin(), answers.end(),
-                     [](const ShardAnswer& answer) { return answer.body["totalSize"].exists(); });
+                     [name](const ShardAnswer& answer) { return answer.body[name].exists(); });
 }
+
+// From 4.4 on.
+bool has_total_size(const std::vector<ShardAnswer>& answers) { return any_has(answers, "totalSize"); }
 
 }  // namespace
 
@@ -155,9 +158,29 @@ void append_time_series(BsonWriter& out, const std::vector<ShardAnswer>& answers
   out.end();
 }
 
+// What a shard has answered without a scale.
+void append_scaled(BsonWriter& out, DocView answer, std::int32_t scale) {
+  constexpr FieldTable<5> sizes({"size", "maxSize", "storageSize", "totalIndexSize", "totalSize"});
+  for (const Element& field : answer) {
+    if (sizes.contains(field.name)) {
+      append_sum(out, field.name, number(field) / scale);
+    } else if (field.name == "scaleFactor") {
+      out.append("scaleFactor", scale);
+    } else if (field.name == "indexSizes" && field.is_document()) {
+      out.begin_document("indexSizes");
+      for (const Element& index : field.as_document()) append_sum(out, index.name, number(index) / scale);
+      out.end();
+    } else {
+      out.append_element(field);
+    }
+  }
+}
+
 }  // namespace
 
-BsonDoc merge_coll_stats(const std::vector<ShardAnswer>& answers, std::string_view ns, std::size_t chunks) {
+BsonDoc merge_coll_stats(const std::vector<ShardAnswer>& answers, std::string_view ns, std::size_t chunks,
+                         std::int32_t scale) {
+  const double divisor = scale > 0 ? scale : 1;
   const DocView first = answers.front().body;
   BsonWriter out;
   out.append("sharded", chunks > 0);
@@ -166,12 +189,11 @@ BsonDoc merge_coll_stats(const std::vector<ShardAnswer>& answers, std::string_vi
     if (const Element field = first.find(name); field.exists()) out.append_element(field);
   }
   out.append("ns", ns);
-  const bool counts = std::any_of(answers.begin(), answers.end(),
-                                  [](const ShardAnswer& answer) { return answer.body["count"].exists(); });
+  const bool counts = any_has(answers, "count");
   for (const std::string_view name : {"count", "size", "storageSize", "totalIndexSize"}) {
-    if (counts || name != "count") append_sum(out, name, sum_of(answers, name));
+    if (counts || name != "count") append_sum(out, name, sum_of(answers, name) / (name == "count" ? 1 : divisor));
   }
-  if (has_total_size(answers)) append_sum(out, "totalSize", sum_of(answers, "totalSize"));
+  if (has_total_size(answers)) append_sum(out, "totalSize", sum_of(answers, "totalSize") / divisor);
   std::map<std::string, double, std::less<>> index_sizes;
   for (const ShardAnswer& answer : answers) {
     const ValueView sizes = answer.body["indexSizes"];
@@ -179,16 +201,27 @@ BsonDoc merge_coll_stats(const std::vector<ShardAnswer>& answers, std::string_vi
     for (auto at = sizes.as_document().begin(); !at.done(); ++at) index_sizes[std::string(at->name)] += number(*at);
   }
   out.begin_document("indexSizes");
-  for (const auto& [name, size] : index_sizes) append_sum(out, name, size);
+  for (const auto& [name, size] : index_sizes) append_sum(out, name, size / divisor);
   out.end();
   if (counts) out.append("avgObjSize", weighted_average(answers, "count"));
   append_time_series(out, answers);
-  out.append("maxSize", static_cast<std::int64_t>(most_of(answers, "maxSize")));
-  if (const Element scale = first.find("scaleFactor"); scale.exists()) out.append_element(scale);
+  out.append("maxSize", static_cast<std::int64_t>(most_of(answers, "maxSize") / divisor));
+  if (scale > 0) {
+    out.append("scaleFactor", scale);
+  } else if (const Element factor = first.find("scaleFactor"); factor.exists()) {
+    out.append_element(factor);
+  }
   append_sum(out, "nindexes", most_of(answers, "nindexes"));
   append_sum(out, "nchunks", static_cast<double>(std::max<std::size_t>(1, chunks)));
   out.begin_document("shards");
-  for (const ShardAnswer& answer : answers) out.append(answer.shard, answer.body);
+  for (const ShardAnswer& answer : answers) {
+    if (scale > 0) {
+      append_scaled(out.begin_document(answer.shard), answer.body, scale);
+      out.end();
+    } else {
+      out.append(answer.shard, answer.body);
+    }
+  }
   out.end();
   return ok_document(std::move(out));
 }
@@ -209,12 +242,13 @@ BsonDoc merge_db_stats(const std::vector<ShardAnswer>& answers, std::string_view
   for (const std::string_view name : {"dataSize", "storageSize"}) out.append(name, sum_of(answers, name));
   if (has_total_size(answers)) out.append("totalSize", sum_of(answers, "totalSize"));
   // Of 4.2 and earlier.
-  const bool has_extents = std::any_of(answers.begin(), answers.end(), [](const ShardAnswer& answer) {
-    return answer.body["numExtents"].exists();
-  });
-  if (has_extents) append_sum(out, "numExtents", sum_of(answers, "numExtents"));
+  if (any_has(answers, "numExtents")) append_sum(out, "numExtents", sum_of(answers, "numExtents"));
   append_sum(out, "indexes", of_all("indexes"));
   out.append("indexSize", sum_of(answers, "indexSize"));
+  // For {freeStorage: 1}.
+  for (const std::string_view name : {"freeStorageSize", "indexFreeStorageSize", "totalFreeStorageSize"}) {
+    if (any_has(answers, name)) out.append(name, sum_of(answers, name));
+  }
   append_sum(out, "scaleFactor", most_of(answers, "scaleFactor", 1));
   out.append("fileSize", std::int32_t{0});
   return ok_document(std::move(out));

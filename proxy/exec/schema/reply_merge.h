@@ -38,8 +38,10 @@ RawMerge merge_raw(const std::vector<ShardAnswer>& answers, Tolerate tolerate, b
 // Of a number in each answer.
 double sum_of(const std::vector<ShardAnswer>& answers, std::string_view name);
 
-// `chunks`: 0 of a collection that is not sharded.
-BsonDoc merge_coll_stats(const std::vector<ShardAnswer>& answers, std::string_view ns, std::size_t chunks);
+// `chunks`: 0 of a collection that is not sharded. `scale`: what sums of bytes are divided by, and each shard's bytes;
+// 0: the shards have done that.
+BsonDoc merge_coll_stats(const std::vector<ShardAnswer>& answers, std::string_view ns, std::size_t chunks,
+                         std::int32_t scale = 0);
 // `in_cluster`: collections and indexes are not the same ones on every shard.
 BsonDoc merge_db_stats(const std::vector<ShardAnswer>& answers, std::string_view db, bool in_cluster);
 BsonDoc merge_validate(const std::vector<ShardAnswer>& answers, std::string_view ns);

@@ -476,6 +476,9 @@ TEST_CASE("cluster: its own answers are those of the table") {
   CHECK(database.view()["shardingEnabled"].truthy());
   const BsonDoc shards = cluster.run("{'listShards': 1, '$db': 'admin'}");
   CHECK(shards.view()["shards"].as_document().count() == 2);
+  CHECK(cluster.run("{'listshards': 1, '$db': 'admin'}").view()["shards"].as_document().count() == 2);
+  CHECK(cluster.run("{'getshardversion': 'app', '$db': 'admin'}").view()["primaryShard"].as_string() == "s1");
+  CHECK(cluster.run("{'flushrouterconfig': 1, '$db': 'admin'}").view()["flushed"].truthy());
   cluster.run("{'dropDatabase': 1, '$db': 'nodb'}");
   CHECK(cluster.sent_one().find("_configsvrDropDatabase") != std::string::npos);
   for (shard::ShardState& state : cluster.worker.gateway.states()) state.max_wire_version = 13;

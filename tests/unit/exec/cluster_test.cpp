@@ -210,6 +210,9 @@ class FakeCluster {
       }
     }
     if (collection == "collections" && collections_.contains(id)) found.push_back(collections_[id]);
+    if (collection == "collections" && !filter["_id"].exists()) {
+      for (const auto& [ns, entry] : collections_) found.push_back(entry);
+    }
     if (collection == "chunks") {
       const std::uint64_t since = filter["lastmod"].is_document()
                                       ? *catalog::read_timestamp(filter["lastmod"].as_document()["$gte"])
@@ -886,6 +889,87 @@ TEST_CASE("a shard of config.shards that cannot be used leaves the others usable
   const std::size_t states = cluster.worker().gateway.states().size();
   CHECK(cluster.worker().run(cluster.table().read_shards()).has_error());
   CHECK(cluster.worker().gateway.states().size() == states);
+}
+
+TEST_CASE("a shard that is asked alone for statistics says which one it is") {
+  FakeCluster cluster;
+  for (const char* stage : {"$collStats", "$indexStats", "$planCacheStats", "$match"}) {
+    cluster.forget_sent();
+    cluster.run(fmt::format("{{'aggregate': 'u', 'pipeline': [{{'{}': {{}}}}], 'fromMongos': false, 'cursor': {{}}, "
+                            "'$db': 'app'}}",
+                            stage));
+    const auto sent = cluster.sent_to(1, "aggregate");
+    REQUIRE(sent.size() == 1);
+    CHECK(sent.front().view()["fromMongos"].truthy() == (std::string_view(stage) != "$match"));
+    CHECK(sent.front().view()["cursor"].is_document());
+  }
+}
+
+TEST_CASE("of a database that does not exist there are no statistics, from 6.0 on") {
+  const std::string pipeline = "'c', 'pipeline': [{'$collStats': {'count': {}}}], 'cursor': {}";
+  const std::string command = GENERATE_COPY("{'aggregate': " + pipeline + ", '$db': 'none'}",
+                                            "{'explain': {'aggregate': " + pipeline + "}, '$db': 'none'}");
+  FakeCluster newer(17), older(13);
+  const BsonDoc refused = newer.run(command);
+  CHECK(refused.view()["code"].to_int64() == 26);
+  CHECK_THAT(std::string(refused.view()["errmsg"].as_string()),
+             Catch::StartsWith("Unable to retrieve information for $collStats stage :: caused by :: "));
+  CHECK(older.run(command).view()["cursor"].is_document());
+  CHECK(newer.run("{'aggregate': 'c', 'pipeline': [{'$indexStats': {}}], 'cursor': {}, '$db': 'none'}")
+            .view()["cursor"]
+            .is_document());
+}
+
+TEST_CASE("the distribution of sharded collections is told by all shards") {
+  FakeCluster cluster(17);
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  cluster.shard_collection("app.nowhere", 10, "sh1", "sh2", 3);
+  cluster.shard_answer_ = [](std::uint16_t shard, DocView command) -> std::optional<BsonDoc> {
+    if (command.first().name != "aggregate") return std::nullopt;
+    return doc(fmt::format("{{'cursor': {{'firstBatch': [{{'ns': 'app.u', 'storageStats': {{'count': 1}}}}, {{'ns': "
+                           "'app.c', 'storageStats': {}}}], 'id': {{'$numberLong': '0'}}, 'ns': "
+                           "'admin.$cmd.aggregate'}}, 'ok': 1}}",
+                           shard == 1 ? "{'count': 10, 'numOrphanDocs': 4, 'avgObjSize': 5}" : "{'numOrphanDocs': 2}"));
+  };
+  const auto run = [&](std::string_view pipeline, std::string_view db = "admin") {
+    cluster.forget_sent();
+    return cluster.run(fmt::format("{{'aggregate': 1, 'pipeline': [{}], 'cursor': {{}}, '$db': '{}'}}", pipeline, db));
+  };
+  const BsonDoc reply = run("{'$shardedDataDistribution': {}}");
+  CHECK(to_json(reply.view().find_path("cursor.firstBatch")) ==
+        to_json(doc("{'b': [{'ns': 'app.c', 'shards': [{'shardName': 'sh1', 'numOrphanedDocs': 4, 'numOwnedDocuments': "
+                    "6, 'ownedSizeBytes': 30, 'orphanedSizeBytes': 20}, {'shardName': 'sh2', 'numOrphanedDocs': 2, "
+                    "'numOwnedDocuments': null, 'ownedSizeBytes': null, 'orphanedSizeBytes': null}]}]}")
+                    .view()["b"]));
+  CHECK(cluster.sent_to(2, "aggregate").at(0).view()["fromMongos"].truthy());
+  const BsonDoc rest = run("{'$shardedDataDistribution': {}}, {'$project': {'n': {'$size': '$shards'}}}");
+  CHECK(rest.view().find_path("cursor.firstBatch").as_document().first().as_document()["n"].to_int64() == 2);
+  CHECK(run("{'$shardedDataDistribution': {'a': 1}}").view()["code"].to_int64() == 6789100);
+  CHECK(run("{'$shardedDataDistribution': {}}", "app").view()["code"].to_int64() == 6789102);
+  CHECK(cluster.sent_to(1, "aggregate").empty());
+  cluster.shard_answer_ = [](std::uint16_t, DocView command) -> std::optional<BsonDoc> {
+    if (command.first().name != "aggregate") return std::nullopt;
+    return MergingCluster::cursor(7, "{'ns': 'app.c'}");
+  };
+  CHECK(run("{'$shardedDataDistribution': {}}").view()["code"].to_int64() == 10334);
+  cluster.worker().loop.poll_until_idle();
+  CHECK(cluster.sent_to(1, "killCursors").size() == 1);
+}
+
+TEST_CASE("documents of the pipeline itself need no database") {
+  FakeCluster cluster;
+  const std::string documents = "'aggregate': 1, 'pipeline': [{'$documents': [{'x': 1}]}";
+  cluster.run("{" + documents + "], 'cursor': {}, '$db': 'none'}");
+  REQUIRE(cluster.sent_to(1, "aggregate").size() == 1);
+  CHECK_FALSE(cluster.sent_to(1, "aggregate").front().view()["databaseVersion"].exists());
+  cluster.run("{'explain': {" + documents + "]}, '$db': 'none'}");
+  CHECK(cluster.sent_to(1, "explain").size() == 1);
+  cluster.forget_sent();
+  for (const char* stage : {"{'$out': 'c'}", "{'$unionWith': 'c'}", "{'$lookup': {'from': 'c', 'as': 'x'}}"}) {
+    const BsonDoc refused = cluster.run("{" + documents + ", " + stage + "], 'cursor': {}, '$db': 'none'}");
+    CHECK(refused.view()["code"].to_int64() == 26);
+  }
+  CHECK(cluster.sent_to(1, "aggregate").empty());
 }
 
 TEST_CASE("documents of the pipeline itself are the primary shard's, with the database's version") {
@@ -1793,6 +1877,60 @@ TEST_CASE("of one shard a mongos tells what it tells of several") {
   CHECK_THAT(stats, Catch::Contains(R"("nchunks" : 1, "shards" : { "sh1" : { "count" : 3)"));
   CHECK(stats.find("totalSize") == std::string::npos);
   CHECK_THAT(answer("{'validate': 'c', '$db': 'app'}"), Catch::Contains(R"("raw" : { "sh1" : )"));
+}
+
+TEST_CASE("bytes of several shards are added up before they are scaled, from 4.4 on") {
+  FakeCluster cluster(GENERATE(8, 9));
+  const bool scales = cluster.worker().gateway.states().front().max_wire_version >= 9;
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  cluster.shard_answer_ = [](std::uint16_t, DocView) -> std::optional<BsonDoc> {
+    return doc("{'count': 3, 'size': 1500, 'avgObjSize': 500, 'storageSize': 4096, 'maxSize': 2048, 'indexSizes': "
+               "{'_id_': 700}, 'scaleFactor': 1, 'ok': 1}");
+  };
+  const auto stats = [&](std::string_view scale) {
+    cluster.forget_sent();
+    return cluster.run(fmt::format("{{'collStats': 'c', 'scale': {}, '$db': 'app'}}", scale));
+  };
+  const BsonDoc scaled = stats("1024.7");
+  CHECK(cluster.sent_to(1, "collStats").at(0).view()["scale"].exists() != scales);
+  if (!scales) return;
+  CHECK(scaled.view()["size"].to_int64() == 2);
+  CHECK(scaled.view()["scaleFactor"].to_int64() == 1024);
+  CHECK(scaled.view()["avgObjSize"].to_double() == 500.0);
+  CHECK(stats("null").view()["size"].to_int64() == 3000);
+  CHECK(stats("null").view()["scaleFactor"].to_int64() == 1);
+  CHECK(stats("0.9").view()["code"].to_int64() == 4390200);
+  CHECK(stats("-3").view()["code"].to_int64() == 4390200);
+  CHECK(stats("'a'").view()["code"].to_int64() == 4390201);
+}
+
+TEST_CASE("stages whose privileges are not known are refused by name") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  auto run = [&](std::string_view command) {
+    const BsonDoc reply = cluster.run(fmt::format("{{{}, '$db': 'app'}}", command));
+    const ValueView message = reply.view()["errmsg"];
+    return std::pair(reply.view()["code"].to_int64().value_or(0),
+                     std::string(message.is_string() ? message.as_string() : ""));
+  };
+  const bool users = GENERATE(false, true);
+  if (users) cluster.log_in({"ann", "app", {{"read", "app"}}, {}, {}});
+  for (const std::string stage : {"$listSearchIndexes", "$rankFusion", "$scoreFusion", "$listClusterCatalog"}) {
+    const std::string pipeline = "'pipeline': [{'" + stage + "': {}}]";
+    for (const std::string& command : {"'aggregate': 'c', " + pipeline + ", 'cursor': {}",
+                                       "'explain': {'aggregate': 'c', " + pipeline + "}"}) {
+      const auto [code, message] = run(command);
+      CHECK(code == 115);
+      CHECK_THAT(message, Catch::Contains(stage));
+    }
+    if (!users) continue;
+    CHECK(run("'aggregate': 'c', 'pipeline': [{'$match': {}}, {'" + stage + "': {}}], 'cursor': {}").first == 13);
+    CHECK(run("'aggregate': 'c', 'pipeline': [{'$unionWith': {'coll': 'd', " + pipeline + "}}], 'cursor': {}").first ==
+          13);
+    CHECK(run("'aggregate': 'u', " + pipeline + ", 'pipeline': [{'$out': 'x'}], 'cursor': {}").first == 115);
+  }
+  CHECK(cluster.sent_to(1, "aggregate").empty());
+  CHECK(run("'aggregate': 1, 'pipeline': [{'$listClusterCatalog': {}}], 'cursor': {}").first == 115);
 }
 
 TEST_CASE("the privileges of a user are told") {

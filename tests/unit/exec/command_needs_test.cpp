@@ -244,6 +244,21 @@ TEST_CASE("an aggregation needs what its stages read and write") {
   CHECK(!may(statistics, with("{'$lookup': {'pipeline': [{'$indexStats': {}}], 'from': 'd', 'as': 'x'}}")));
   CHECK(may(statistics, with("{'$facet': {'a': [{'$indexStats': {}}]}}")));
   CHECK(!may(statistics, with("{'$facet': {'a': [{'$collStats': {}}]}}")));
+  const std::string distribution = "'pipeline': [{'$shardedDataDistribution': {}}]";
+  for (const auto& [role, is_allowed] : {std::pair("clusterMonitor", true), {"readAnyDatabase", false}}) {
+    const auto user = grants({{role, "admin"}, {"readAnyDatabase", "admin"}});
+    CHECK(may(user, "{'aggregate': 1, " + distribution + ", '$db': 'admin'}") == is_allowed);
+    CHECK(!may(user, "{'aggregate': 'c', 'pipeline': [{'$unionWith': {'coll': 'd', " + distribution +
+                         "}}], '$db': 'app'}"));
+  }
+  const auto catalog = auth::Privileges::of_resolved(
+      {{.db = "app", .collection = "c", .actions = {Action::list_collections, Action::list_indexes}},
+       {.db = "app", .collection = "d", .actions = {Action::find, Action::list_indexes}}});
+  CHECK(may(catalog, with("{'$listCatalog': {}}")));
+  CHECK(!may(statistics, with("{'$listCatalog': {}}")));
+  CHECK(!may(catalog, with("{'$unionWith': {'coll': 'd', 'pipeline': [{'$listCatalog': {}}]}}")));
+  CHECK(!may(grants({{"root", "admin"}}), "{'aggregate': 1, 'pipeline': [{'$listCatalog': {}}], '$db': 'admin'}"));
+  CHECK(!may(grants({{"root", "admin"}}), with("{'$lookup': {'as': 'x', 'pipeline': [{'$listCatalog': {}}]}}")));
   std::string deep = "{'$unionWith': 'd'}";
   for (int i = 0; i < 30; ++i) deep = "{'$unionWith': {'coll': 'd', 'pipeline': [" + deep + "]}}";
   CHECK(!may(write, with(deep)));

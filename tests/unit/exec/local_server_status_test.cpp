@@ -127,6 +127,9 @@ TEST_CASE("server_status_counts_what_happened") {
   worker.gateway.states()[1].hosts.front().primary = false;
   worker.shared.metrics.op_insert.add(7);
   worker.shared.metrics.bytes_out.add(1'000);
+  worker.shared.metrics.commits[static_cast<std::size_t>(CommitPlan::Type::two_phase)].initiated.add(5);
+  worker.shared.metrics.commits[Metrics::recovered_commit].successful.add(4);
+  worker.shared.transactions->statement("a", 1, true, catalog::ShardSet{0}, false, Clock::now());
   worker.shared.metrics.commands[command_named("find")->index].total.add(3);
   worker.shared.connections.current = 2;
   Client running, idle;
@@ -142,6 +145,11 @@ TEST_CASE("server_status_counts_what_happened") {
       {"metrics.commands.find.total", 3},
       {"connections.current", 2},
       {"connections.active", 1},
+      {"transactions.currentOpen", 1},
+      {"transactions.currentInactive", 1},
+      {"transactions.commitTypes.twoPhaseCommit.initiated", 5},
+      {"transactions.commitTypes.recoverWithToken.successful", 4},
+      {"transactions.commitTypes.noShards.initiated", 0},
       {"memory.budgets.cursors.usedBytes", 4'096},
       {"memory.budgets.process.usedBytes", 4'096},
   };

@@ -125,6 +125,26 @@ TEST_CASE("collection_statistics_are_added_up") {
   CHECK(reply["ok"].as_double() == 1.0);
 }
 
+TEST_CASE("bytes_are_divided_after_they_were_added_up") {
+  const Answers answers({
+      {"{'count': 10, 'size': 1500, 'storageSize': 4096, 'totalIndexSize': 700, 'totalSize': 4796, 'avgObjSize': 150,"
+       " 'maxSize': 3000, 'nindexes': 1, 'indexSizes': {'_id_': 700}, 'scaleFactor': 1, 'ok': 1.0}"},
+      {"{'count': 1, 'size': 600, 'storageSize': 4096, 'totalIndexSize': 700, 'totalSize': 4796, 'avgObjSize': 600,"
+       " 'nindexes': 1, 'indexSizes': {'_id_': 700}, 'scaleFactor': 1, 'ok': 1.0}"},
+  });
+  const BsonDoc merged = merge_coll_stats(answers.list, "d.c", 2, 1024);
+  const std::pair<const char*, std::int64_t> numbers[] = {
+      {"count", 11}, {"size", 2}, {"storageSize", 8}, {"totalIndexSize", 1}, {"totalSize", 9}, {"maxSize", 2},
+      {"indexSizes._id_", 1}, {"scaleFactor", 1024}, {"shards.s0.size", 1}, {"shards.s1.size", 0},
+      {"shards.s0.count", 10}, {"shards.s0.avgObjSize", 150}, {"shards.s0.totalSize", 4}, {"shards.s0.maxSize", 2},
+      {"shards.s0.indexSizes._id_", 0}, {"shards.s0.scaleFactor", 1024}};
+  for (const auto& [path, value] : numbers) {
+    INFO(path);
+    CHECK(merged.view().find_path(path).to_int64() == value);
+  }
+  CHECK(merged.view()["avgObjSize"].as_double() == 2100.0 / 11);
+}
+
 TEST_CASE("statistics_of_a_time_series_are_those_of_its_buckets") {
   const Answers answers({
       {"{'size': 1000, 'timeseries': {'bucketsNs': 'd.system.buckets.c', 'bucketCount': 3, 'avgBucketSize': 100,"
@@ -165,6 +185,18 @@ TEST_CASE("database_statistics_are_added_up") {
   CHECK(reply["indexSize"].as_double() == 12.0);
   CHECK(reply["scaleFactor"].as_int32() == 1024);
   CHECK(reply["raw"].as_document().count() == 2);
+}
+
+TEST_CASE("free_storage_is_added_up_where_it_was_asked_for") {
+  const Answers without({{"{'storageSize': 3, 'ok': 1.0}"}, {"{'storageSize': 4, 'ok': 1.0}"}});
+  const Answers with({{"{'freeStorageSize': 1, 'indexFreeStorageSize': 2, 'totalFreeStorageSize': 3, 'ok': 1.0}"},
+                      {"{'freeStorageSize': 4, 'indexFreeStorageSize': 5, 'totalFreeStorageSize': 9, 'ok': 1.0}"}});
+  const BsonDoc none = merge_db_stats(without.list, "d", true), all = merge_db_stats(with.list, "d", true);
+  for (const auto& [name, sum] :
+       {std::pair("freeStorageSize", 5.0), {"indexFreeStorageSize", 7.0}, {"totalFreeStorageSize", 12.0}}) {
+    CHECK_FALSE(none.view()[name].exists());
+    CHECK(all.view()[name].as_double() == sum);
+  }
 }
 
 TEST_CASE("a_collection_is_valid_where_every_part_is") {

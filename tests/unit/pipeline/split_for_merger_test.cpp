@@ -128,6 +128,9 @@ TEST_CASE("for a merger: statistics of the collection are every shard's, if they
 
 TEST_CASE("for a merger: change streams and what is no stage are refused") {
   CHECK(split_for_merger(stages(R"([{"$changeStream": {}}, {"$match": {}}])")).error().code == 115);
+  for (const char* stage : {"$listClusterCatalog", "$listSearchIndexes", "$rankFusion", "$scoreFusion"}) {
+    CHECK(split_for_merger(stages((std::string(R"([{")") + stage + R"(": {}}])").c_str())).error().code == 115);
+  }
   CHECK(split_for_merger(stages(R"([{"$match": {}, "$sort": {}}])")).error().code == 40323);
   BsonWriter writer;
   writer.append("0", 1.0);
