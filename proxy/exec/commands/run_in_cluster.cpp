@@ -158,7 +158,7 @@ BsonDoc explained(const Request& request, const BsonDoc& command) {
 
 // The aggregation that a command on a view has become, explained or not, if a time series lies below. REQUIRES routes.
 // Empty: it is another one, or right.
-BsonDoc with_bucket_span(const Request& request) {
+BsonDoc with_span_of_table(const Request& request) {
   const Element first = request.body.first();
   const bool explains = first.name == "explain" && first.is_document();
   const DocView aggregation = explains ? first.as_document() : request.body;
@@ -306,7 +306,7 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
         request.routes = nullptr;
         co_return std::move(checked.error());
       }
-      if (BsonDoc spanned = with_bucket_span(request); !spanned.view().empty()) {
+      if (BsonDoc spanned = with_span_of_table(request); !spanned.view().empty()) {
         of_buckets = std::move(spanned);
         request.replace_body(of_buckets);
       }
