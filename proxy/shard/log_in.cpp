@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "proxy/auth/users.h"
+#include "proxy/shard/topology.h"
 
 namespace spillway::shard {
 
@@ -42,8 +43,12 @@ Task<Result<Reply>> ask(Attempt& attempt, DocView command) {
   if (body["ok"].truthy()) co_return *std::move(answered);
   const ValueView message = body["errmsg"];
   const std::int64_t code = body["code"].to_int64().value_or(0);
-  co_return refused(attempt,
-                    fmt::format("{} (code {})", message.is_string() ? message.as_string() : "no reason", code), code);
+  const std::string why = fmt::format("{} (code {})", message.is_string() ? message.as_string() : "no reason", code);
+  // It shuts down or has no primary, which is no word about the login.
+  if (std::in_range<std::int32_t>(code) && is_retriable(static_cast<std::int32_t>(code))) {
+    co_return Error(ErrorCode::host_unreachable, why);
+  }
+  co_return refused(attempt, why, code);
 }
 
 BsonDoc start_command(auth::Hash hash, std::string_view payload, std::string_view db) {

@@ -230,7 +230,6 @@ Task<void> Pool::open_one() {
     // Without means of our own, a connection that comes back serves the others.
     if (!failed->is(ErrorCode::too_many_files_open) || in_use_ == 0) fail_requests(*failed);
     if (refused) {
-      login_refused_ = true;
       owner_.login_refused(address_, *failed);
     } else {
       owner_.connect_failed(address_, *failed);
@@ -248,7 +247,7 @@ void Pool::opened(std::unique_ptr<Connection> connection, std::uint64_t generati
     connection->pool_notes.generation = generation;
     connection->pool_notes.idle_since = Clock::now();
     idle_.push_back(std::move(connection));
-    if (std::exchange(login_refused_, false)) owner_.login_accepted(address_);
+    owner_.login_accepted(address_);
   }
   serve();
 }

@@ -166,7 +166,6 @@ class Pool {
   TimePoint opened_ = TimePoint::min();  // when a connection last opened: earlier attempts say nothing about the host
   std::size_t points_before_bulk_ = 0;  // that overtook the waiting bulk request
   bool stopped_ = false;
-  bool login_refused_ = false;  // the last time that one was tried
 };
 
 }  // namespace spillway::shard

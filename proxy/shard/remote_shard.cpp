@@ -169,6 +169,7 @@ void RemoteShard::login_refused(const HostAddress& host, const Error& why) {
 }
 
 void RemoteShard::login_accepted(const HostAddress& host) {
+  if (topology_.logins_refused(host) == 0) return;
   report({host, [host](Topology& topology) { return topology.login_accepted(host); }});
 }
 

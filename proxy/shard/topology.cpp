@@ -176,11 +176,13 @@ TopologyActions Topology::login_refused(const HostAddress& address, Error why, T
 }
 
 TopologyActions Topology::login_accepted(const HostAddress& address) {
-  if (Host* host = find(address)) {
-    host->logins_refused = 0;
-    host->login_pause_end = TimePoint::min();
-  }
-  return {};
+  TopologyActions actions;
+  Host* host = find(address);
+  if (host == nullptr || host->logins_refused == 0) return actions;
+  host->logins_refused = 0;
+  host->login_pause_end = TimePoint::min();
+  if (!host->server.known()) request_check(*host, actions);
+  return actions;
 }
 
 TopologyActions Topology::try_logins_again() {

@@ -1,10 +1,10 @@
-#include "proxy/config/parameters.h"
 #include "proxy/exec/access/authorization.h"
 
 #include <fmt/format.h>
 
 #include "proxy/auth/users.h"
 #include "proxy/base/log.h"
+#include "proxy/config/parameters.h"
 #include "proxy/exec/access/authentication.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/metrics.h"

@@ -404,17 +404,33 @@ bool commits_writer_last(const Context& context, const Participants& participant
   return true;
 }
 
-Metrics::Commit& begin_commit(Context& context, std::size_t type) {
-  Metrics::Commit& commits = context.shared.metrics.commits[type];
-  commits.initiated.add();
-  return commits;
-}
+// A commit in the figures of its type. One that is sent again has begun already.
+class CommitCount {
+ public:
+  CommitCount(Metrics& metrics, bool again) noexcept : metrics_(metrics), again_(again) {}
+
+  void participants(std::size_t count) noexcept {
+    if (!again_) metrics_.participants_at_commit.add(count);
+  }
+  void begin(std::size_t type) noexcept {
+    begun_ = &metrics_.commits[type];
+    if (!again_) begun_->initiated.add();
+  }
+  void succeed() noexcept {
+    if (begun_ != nullptr) begun_->successful.add();
+  }
+
+ private:
+  Metrics& metrics_;
+  bool again_;
+  Metrics::Commit* begun_ = nullptr;
+};
 
 Task<Result<Response>> commit_in_cluster(Context& context, const Request& request, Participants participants,
-                                         Metrics::Commit*& counted) {
+                                         CommitCount& count) {
   using Type = CommitPlan::Type;
   const CommitPlan plan = participants.plan_commit(commits_writer_last(context, participants));
-  counted = &begin_commit(context, static_cast<std::size_t>(plan.type));
+  count.begin(static_cast<std::size_t>(plan.type));
   if (plan.type == Type::no_shards) co_return with_recovery_token(context, request, ok_response());
   if (plan.type == Type::single_write_shard && !plan.first.empty()) {
     auto sending = send_end(context, request, plan.first, client_end(request));
@@ -467,22 +483,21 @@ Task<Result<Response>> run_commit(Context& context, Client&, const Request& requ
   co_return unknown;
 }
 
-// `counted`: the commits of its type, unless it was refused before it began.
-Task<Result<Response>> commit_by_type(Context& context, const Request& request, Metrics::Commit*& counted) {
+Task<Result<Response>> commit_by_type(Context& context, const Request& request, CommitCount& count) {
   auto known = context.shared.transactions->commit(request.lsid, *request.txn_number, Clock::now());
   if (known.has_error()) {
     auto open = context.shared.transactions->fail(request.lsid, *request.txn_number);
     if (open) context.background.start(abort_on_shards(context, *std::move(open)));
     co_return known.error();
   }
-  if (*known) context.shared.metrics.participants_at_commit.add((*known)->size());
+  if (*known) count.participants((*known)->size());
   if (*known && context.in_cluster()) {
-    auto committing = commit_in_cluster(context, request, **std::move(known), counted);
+    auto committing = commit_in_cluster(context, request, **std::move(known), count);
     co_return co_await committing;
   }
   if (*known) {
     const auto type = (*known)->empty() ? CommitPlan::Type::no_shards : CommitPlan::Type::single_shard;
-    counted = &begin_commit(context, static_cast<std::size_t>(type));
+    count.begin(static_cast<std::size_t>(type));
     if ((*known)->empty()) co_return ok_response();
     auto ending = end_on_shards(context, request, (*known)->shards(), client_end(request));
     co_return co_await ending;
@@ -511,7 +526,7 @@ Task<Result<Response>> commit_by_type(Context& context, const Request& request, 
   }
   if (auto checked = check_retryable(context, request, {*shard}); checked.has_error())
     co_return checked.error();
-  counted = &begin_commit(context, Metrics::recovered_commit);
+  count.begin(Metrics::recovered_commit);
   if (context.in_cluster()) {
     co_return co_await recover_commit(context, request, *shard, token.as_document());
   }
@@ -523,10 +538,11 @@ Task<Result<Response>> commit_by_type(Context& context, const Request& request, 
 }  // namespace
 
 Task<Result<Response>> commit_transaction(Context& context, const Request& request) {
-  Metrics::Commit* counted = nullptr;
-  auto committing = commit_by_type(context, request, counted);
+  const auto before = context.shared.transactions->find(request.lsid, *request.txn_number);
+  CommitCount count(context.shared.metrics, before && before->state == Transaction::State::committing);
+  auto committing = commit_by_type(context, request, count);
   auto answer = co_await committing;
-  if (counted != nullptr && answer.has_value() && !answer->failed) counted->successful.add();
+  if (answer.has_value() && !answer->failed) count.succeed();
   co_return answer;
 }
 

@@ -112,16 +112,19 @@ Task<Result<void>> list_data_distribution(Context& context, const Request& reque
     if (slice.is_over()) co_await slice.next();
     if (name.is_document() && name.as_document()["_id"].is_string()) parts[name.as_document()["_id"].as_string()];
   }
-  for (const ShardOutcome& outcome : outcomes) {
-    const auto all = documents_of(context, outcome);
-    if (all.has_error()) co_return all.error();
-    for (const Element& each : *all) {
+  std::vector<Result<DocView>> told;  // all, since each may have a cursor to end
+  for (const ShardOutcome& outcome : outcomes) told.push_back(documents_of(context, outcome));
+  for (const Result<DocView>& each : told) {
+    if (each.has_error()) co_return each.error();
+  }
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    for (const Element& each : *told[i]) {
       if (slice.is_over()) co_await slice.next();
       const DocView document = each.is_document() ? each.as_document() : DocView();
       const ValueView ns = document["ns"], statistics = document["storageStats"];
       if (!ns.is_string() || !statistics.is_document()) continue;
       const auto found = parts.find(ns.as_string());
-      if (found != parts.end()) found->second.emplace_back(outcome.shard, statistics.as_document());
+      if (found != parts.end()) found->second.emplace_back(outcomes[i].shard, statistics.as_document());
     }
   }
   for (const auto& [ns, shards] : parts) {

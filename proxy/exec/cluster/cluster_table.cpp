@@ -248,9 +248,12 @@ Task<Result<cluster::KnownCollection>> ClusterTable::collection(std::string ns, 
 bool ClusterTable::names_other_servers(const catalog::Shard& shard, const catalog::ShardEntry& entry) {
   constexpr auto heard_within = std::chrono::seconds(15);
   auto uri = uri_of(entry);
-  if (uri.has_error() || *uri == shard.uri) return false;
-  const auto named = shard::parse_connection_string(*std::move(uri));
-  if (named.has_error()) return false;
+  const bool same = uri.has_error() || *uri == shard.uri;
+  const auto named = same ? Result<shard::ConnectionString>(Error()) : shard::parse_connection_string(*std::move(uri));
+  if (named.has_error()) {
+    unheard_of_.erase(shard.name);
+    return false;
+  }
   const shard::ShardState& known = first_.gateway.states()[shard.index];
   if (!known.set_name.empty() && known.set_name != named->set_name) return true;
   const bool knows_one = std::any_of(known.hosts.begin(), known.hosts.end(), [&](const shard::HostState& host) {

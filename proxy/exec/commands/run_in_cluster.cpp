@@ -278,6 +278,10 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
                                   int views, std::optional<Result<Response>> answer) {
   const RouteNames names = route_names(context, spec, request);
   if (auto checked = check_names(spec, names); checked.has_error()) co_return std::move(checked.error());
+  // Before it is told whether there is such a database.
+  if (auto checked = refuse_unjudged(context, pipeline_of(request)); checked.has_error()) {
+    co_return std::move(checked.error());
+  }
   const RouteWait wait{request.deadline, makes_database(spec, request), request.interrupt};
   bool learned_keys = false;
   BsonDoc of_buckets;
@@ -288,6 +292,7 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
         auto learned = co_await learn_routes(*context.router, names, wait);
         const bool missing = learned.has_error() && learned.error().is(ErrorCode::namespace_not_found);
         if (missing && brings_documents(request)) routes = context.router->resolve({});
+        if (missing && routes && routes->all_shards().empty()) routes.reset();
         if (learned.has_error() && !routes) {
           if (missing) {
             if (auto told = missing_database(context, request, learned.error())) co_return *std::move(told);

@@ -290,7 +290,9 @@ Task<Result<Response>> aggregate_on_one(Context& context, Client& client, const 
   seed.first_batch_documents = aggregate.first.documents_max();
   // Its getMores wait for events, up to their maxTimeMS.
   seed.change_stream = seed.tailable = seed.await_data = opens_change_stream(request.body);
-  const bool of_shard = context.in_cluster() && pipeline::is_statistics_stage(first_stage_name(aggregate.pipeline));
+  // With that, a shard would take $merge's fields on trust.
+  const bool of_shard = context.in_cluster() && !ends_in_write(aggregate.pipeline) &&
+                        pipeline::is_statistics_stage(first_stage_name(aggregate.pipeline));
   const auto room = of_shard ? room_for_copies(context, request.body.size(), 1) : room_for_copy(context, request);
   if (room.has_error()) co_return room.error();
   BsonDoc scratch;
@@ -334,6 +336,8 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
   if (auto checked = check_collection(request, aggregate); checked.has_error()) co_return std::move(checked.error());
   if (!context.in_cluster() && lists_sessions(request, aggregate)) {
     const Targets all{request.routes->all_shards()};
+    const auto checked = co_await check_transaction(context, request, all.shards);
+    if (checked.has_error()) co_return checked.error();
     co_return co_await statistics_here(context, client, request, aggregate, all);
   }
   if (reads_own_config(request)) {

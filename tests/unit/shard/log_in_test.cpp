@@ -36,6 +36,7 @@ struct Door {
   BsonDoc answer(DocView command) {
     const std::string_view name = command.first().name;
     seen.emplace_back(name);
+    if (name == "saslStart" && shuts_down) return json(R"({"ok": 0, "code": 91, "errmsg": "shutting down"})");
     if (name == "saslStart") return start(command);
     if (name == "saslContinue") return go_on(command);
     if (name == "authenticate") return json(x509 ? R"({"ok": 1, "user": "CN=x"})" : refusal);
@@ -47,6 +48,7 @@ struct Door {
   bool skips_empty;
   bool x509 = false;
   bool logged_in = false;
+  bool shuts_down = false;
   std::string mechanism;
   std::vector<std::string> seen;
 
@@ -189,6 +191,30 @@ TEST_CASE("refused logins are told once a minute, with the remedy, and their end
   guarded.world.run(11s);
   CHECK(guarded.world.call(R"({"find": "x", "$db": "app"})")->ok());
   CHECK(lines("a:1 lets the router log in now") == 1);
+  guarded.world.disconnect();
+}
+
+TEST_CASE("a server that shuts down while it is asked for a login has refused none") {
+  const std::uint64_t since = log::recent().total;
+  Door door;
+  door.shuts_down = true;
+  Guarded guarded(door);
+  guarded.server.role = Role::primary;
+  guarded.server.members = {"a:1"};
+  GatewayOptions options;
+  options.login = login(auth::ServiceMechanism::scram_sha_256);
+  guarded.world.connect("mongodb://a:1/?replicaSet=rs0", options);
+  const auto call = guarded.world.start(R"({"find": "x", "$db": "app"})");
+  guarded.world.run(5s);
+  door.shuts_down = false;
+  guarded.world.run(2s);
+  CHECK(call->done());
+  CHECK(guarded.world.call(R"({"find": "x", "$db": "app"})")->ok());
+  const log::Recent recent = log::recent();
+  const auto last = static_cast<std::ptrdiff_t>(recent.total - since);
+  CHECK(std::none_of(recent.lines.end() - last, recent.lines.end(), [](const std::string& line) {
+    return line.find("does not let the router log in") != line.npos;
+  }));
   guarded.world.disconnect();
 }
 

@@ -135,6 +135,10 @@ TEST_CASE("a host that refuses logins is left alone for longer each time") {
   CHECK_FALSE(topology.any_login_refused());
   topology.login_refused(a, why, now);
   CHECK(topology.next_check(a, false) == now + 500ms);
+  // Another worker's connection was let in meanwhile: the pause is over.
+  CHECK(has(topology.login_accepted(a), Kind::check_now, a));
+  CHECK(topology.login_accepted(a).empty());
+  topology.login_refused(a, why, now);
   // Its return is news once it was down.
   topology.check_failed(a, Error(ErrorCode::host_unreachable, "gone"), false, now);
   CHECK(topology.logins_refused(a) == 0);
