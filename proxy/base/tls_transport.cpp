@@ -190,7 +190,8 @@ Error TlsTransport::handshake_error(int code) const {
   if (verified != X509_V_OK) {
     ERR_clear_error();
     return Error(ErrorCode::ssl_handshake_failed,
-                 fmt::format("{}: {}", certificate_failure, X509_verify_cert_error_string(verified)));
+                 fmt::format("SSL peer certificate validation failed: {}",
+                             X509_verify_cert_error_string(verified)));
   }
   if (code == SSL_ERROR_ZERO_RETURN || (code == SSL_ERROR_SYSCALL && ERR_peek_error() == 0)) {
     return Error(ErrorCode::ssl_handshake_failed, "the peer closed the connection");

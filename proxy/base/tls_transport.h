@@ -13,9 +13,6 @@
 
 namespace spillway {
 
-// A handshake's error begins so if the peer's certificate is the reason.
-inline constexpr std::string_view certificate_failure = "SSL peer certificate validation failed";
-
 enum class PlainText : std::uint8_t { refused, allowed };
 
 // The server's end. `plain_text` allowed: a client that does not begin with TLS is served without. `ahead`: bytes of

@@ -167,9 +167,10 @@ Task<void> examine_host(Visit visit) {
     connection->transport().close();
   }
   // Not after an answer, whatever it said.
-  const bool silent = report.failed_at == DoctorStep::tls ||
+  if (!report.error) co_return;
+  const bool silent = (report.failed_at == DoctorStep::tls && shard::may_lack_tls(*report.error)) ||
                       (report.failed_at == DoctorStep::hello && report.error->is(ErrorCode::host_unreachable));
-  if (!report.error || !silent) co_return;
+  if (!silent) co_return;
   co_await try_other_way(visit);
 }
 

@@ -316,6 +316,7 @@ Task<void> Handover::stay() {
   const TimePoint begun = Clock::now();
   TimePoint next_told = begun + tell_held_interval;
   TimePoint next_closed = begun + announced_for();
+  std::int64_t connections = 0;
   co_await tell_others();
   for (;;) {
     co_await loop_.sleep_for(look_interval);
@@ -329,9 +330,11 @@ Task<void> Handover::stay() {
       for (Worker* worker : workers_) worker->close_others(announced_for());
       next_closed = now + close_others_interval;
     }
-    // Looked at first: the request that ends the last of them is under way until its client has the answer.
-    const bool nothing_open = shared_.cursors.counts().open_total == 0 && shared_.transactions->active() == 0;
-    std::int64_t connections = 0;
+    // Looked at first: the request that ends the last of them is under way until its client has the answer. All cursors
+    // are counted for it, so not while there are clients.
+    const bool nothing_open =
+        connections == 0 && shared_.cursors.counts().open_total == 0 && shared_.transactions->active() == 0;
+    connections = 0;
     for (const Worker* worker : workers_) connections += worker->own_connections();
     if (connections == 0 && nothing_open && passing_ == 0 && channel_->all_sent()) {
       break;

@@ -45,8 +45,9 @@ Task<Result<Reply>> ask(Attempt& attempt, DocView command) {
   const std::int64_t code = body["code"].to_int64().value_or(0);
   const std::string why = fmt::format("{} (code {})", message.is_string() ? message.as_string() : "no reason", code);
   // It shuts down or has no primary, which is no word about the login.
-  if (std::in_range<std::int32_t>(code) && is_retriable(static_cast<std::int32_t>(code))) {
-    co_return Error(ErrorCode::host_unreachable, why);
+  if (std::in_range<std::int32_t>(code) && is_state_change(static_cast<std::int32_t>(code))) {
+    co_return Error(ErrorCode::host_unreachable,
+                    fmt::format("{} was asked for a login: {}", attempt.connection.address().text(), why));
   }
   co_return refused(attempt, why, code);
 }
@@ -138,6 +139,7 @@ Task<Result<void>> run(Attempt& attempt) {
     hash = *negotiated;
   }
   for (std::size_t password = 0;; ++password) {
+    attempt.was_refused = false;
     Result<void> ran = co_await run_scram(attempt, hash, password);
     const bool wrong_password =
         ran.has_error() && attempt.was_refused && attempt.code == static_cast<int>(ErrorCode::authentication_failed);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "proxy/base/tls_transport.h"
 #include "proxy/shard/connect.h"
 
 namespace spillway::shard {
@@ -137,9 +136,7 @@ Task<Result<Monitor::Answer>> Monitor::connect() {
 
 // What a handshake with a server without TLS ends with depends on that server, and says little.
 Task<Error> Monitor::explain(Error why) {
-  // A server whose certificate is not right may take both: TLS is not to be switched off for that.
-  const bool of_certificate = why.message.find(certificate_failure) != std::string::npos;
-  if (settings_.tls == nullptr || of_certificate || !why.message.starts_with(tls_failure)) {
+  if (settings_.tls == nullptr || !may_lack_tls(why)) {
     speaks_plain_.reset();
     co_return why;
   }

@@ -75,6 +75,13 @@ void check_turns(std::string_view command, std::size_t documents, int slices) {
               [&](DocView reply) { CHECK(batch_of(reply).size() == documents); });
 }
 
+// Beside the documents an empty collection on both shards, divided here.
+SimWorldOptions with_other(int divided_at) {
+  SimWorldOptions options = sharded_world(2, 100);
+  options.routing += ranged_collection("app.other", 2, divided_at);
+  return options;
+}
+
 // A write whose operations `append` makes.
 BsonDoc write_of(std::string_view name, std::string_view list, int operations,
                  const std::function<void(BsonWriter&, int)>& append) {
@@ -222,9 +229,7 @@ TEST_CASE("point finds pass an endSessions of very many sessions") {
 
 TEST_CASE("point finds pass a bulkWrite of many operations whose results are put in order") {
   constexpr int operations = 20'000;
-  SimWorldOptions options = sharded_world(2, 100);
-  options.routing += ranged_collection("app.other", 2, operations / 2);
-  SimWorld world(std::move(options));
+  SimWorld world(with_other(operations / 2));
   store_documents(world, 100);
   int first = 0;
   const auto bulk = [&] {
@@ -261,9 +266,7 @@ TEST_CASE("point finds pass a bulkWrite of many operations whose results are put
 
 TEST_CASE("point finds pass a write of many operations that is planned and divided") {
   constexpr int operations = 20'000;
-  SimWorldOptions options = sharded_world(2, 100);
-  options.routing += ranged_collection("app.other", 2, operations / 2);
-  SimWorld world(std::move(options));
+  SimWorld world(with_other(operations / 2));
   store_documents(world, 100);
   int first = 0;
   const std::string name = GENERATE("insert", "update", "delete");

@@ -542,7 +542,10 @@ Task<Result<Response>> commit_transaction(Context& context, const Request& reque
   CommitCount count(context.shared.metrics, before && before->state == Transaction::State::committing);
   auto committing = commit_by_type(context, request, count);
   auto answer = co_await committing;
-  if (answer.has_value() && !answer->failed) count.succeed();
+  if (answer.has_value() && !answer->failed &&
+      context.shared.transactions->note_committed(request.lsid, *request.txn_number)) {
+    count.succeed();
+  }
   co_return answer;
 }
 

@@ -182,14 +182,7 @@ Result<void> add_operations_of(Context& context, const std::string& shard, const
     const auto parsed = wire::parse_cursor_reply(outcome.body());
     if (parsed.has_error()) return parsed.error();
     if (parsed->id != 0) {
-      ClusterCursor rest;
-      rest.ns = "admin.$cmd.aggregate";
-      RemoteCursor& remote = rest.remotes.emplace_back();
-      remote.shard = outcome.shard;
-      remote.host = outcome.reply.host.host;
-      remote.port = outcome.reply.host.port;
-      remote.id = parsed->id;
-      kill_remotes(context, rest);
+      kill_unread(context, outcome, "admin.$cmd.aggregate", parsed->id);
       return Error(ErrorCode::bson_object_too_large,
                    fmt::format("the operations of shard {} do not fit into one reply: ask for localOps, or leave idle "
                                "connections, sessions and cursors out", shard));

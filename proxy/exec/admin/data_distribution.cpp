@@ -25,14 +25,7 @@ Result<DocView> documents_of(Context& context, const ShardOutcome& outcome) {
   if (parsed.has_error()) return parsed.error();
   const ValueView batch = outcome.body().find_path("cursor.firstBatch");
   if (parsed->id == 0 && batch.is_array()) return batch.as_document();
-  ClusterCursor rest;
-  rest.ns = parsed->ns;
-  RemoteCursor& remote = rest.remotes.emplace_back();
-  remote.shard = outcome.shard;
-  remote.host = outcome.reply.host.host;
-  remote.port = outcome.reply.host.port;
-  remote.id = parsed->id;
-  kill_remotes(context, rest);
+  kill_unread(context, outcome, parsed->ns, parsed->id);
   return Error(ErrorCode::bson_object_too_large,
                fmt::format("{}: there are too many collections for one reply", distribution_stage));
 }

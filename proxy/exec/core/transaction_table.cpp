@@ -284,6 +284,14 @@ Result<std::optional<Participants>> TransactionTable::commit(std::string_view ls
   return std::optional(transaction.participants);
 }
 
+bool TransactionTable::note_committed(std::string_view lsid, std::int64_t txn_number) {
+  const Key key = key_of(lsid);
+  Stripe& stripe = stripe_of(key);
+  const MutexLock lock(stripe.mutex);
+  Transaction* const transaction = stripe.latest(key, txn_number);
+  return transaction == nullptr || !std::exchange(transaction->committed, true);
+}
+
 TransactionTable::AfterReaders TransactionTable::readers_answered(std::string_view lsid, std::int64_t txn_number,
                                                                   bool committed, bool lost) {
   const Key key = key_of(lsid);

@@ -43,6 +43,7 @@ struct Transaction {
   enum class State : std::uint8_t { active, committing, aborted };
   std::int64_t txn_number = 0;
   State state = State::active;
+  bool committed = false;
   Participants participants;
   TransactionConcern concern;
   TimePoint last_used{};
@@ -108,6 +109,9 @@ class TransactionTable {
   Result<std::optional<Participants>> commit(std::string_view lsid, std::int64_t txn_number,
                                              TimePoint now);
   Result<Participants> abort(std::string_view lsid, std::int64_t txn_number, TimePoint now);
+
+  // It has been committed. False: it was told before.
+  bool note_committed(std::string_view lsid, std::int64_t txn_number);
 
   // The readers of a commit whose writer comes last have answered. `lost`: one of them has no such transaction, so that
   // the writer's part is to be aborted, unless another attempt has had them committed.

@@ -101,6 +101,17 @@ void kill_remote(Context& context, const ClusterCursor& cursor, RemoteCursor& re
   start_kills(context, context.background, kills);
 }
 
+void kill_unread(Context& context, const ShardOutcome& outcome, std::string_view ns, std::int64_t id) {
+  ClusterCursor unread;
+  unread.ns = ns;
+  RemoteCursor& remote = unread.remotes.emplace_back();
+  remote.shard = outcome.shard;
+  remote.host = outcome.reply.host.host;
+  remote.port = outcome.reply.host.port;
+  remote.id = id;
+  kill_remotes(context, unread);
+}
+
 void end_cursor(Context& context, CursorPtr cursor, CursorEnd end) {
   if (!cursor) return;
   if (end == CursorEnd::killed) context.shared.metrics.cursors_killed.add();

@@ -73,6 +73,8 @@ void end_cursors(Context& context, std::vector<CursorPtr> cursors, CursorEnd end
 void kill_remotes(Context& context, ClusterCursor& cursor);
 // The same for one of them.
 void kill_remote(Context& context, const ClusterCursor& cursor, RemoteCursor& remote);
+// A cursor that a shard has opened beside its reply, and that is not read. `id` 0: there is none.
+void kill_unread(Context& context, const ShardOutcome& outcome, std::string_view ns, std::int64_t id);
 // For a shutdown: waits for the kills, at most until `deadline`.
 Task<void> kill_and_wait(Context& context, std::vector<CursorPtr> cursors, TimePoint deadline);
 

@@ -291,7 +291,7 @@ Task<Result<Response>> aggregate_on_one(Context& context, Client& client, const 
   // Its getMores wait for events, up to their maxTimeMS.
   seed.change_stream = seed.tailable = seed.await_data = opens_change_stream(request.body);
   // With that, a shard would take $merge's fields on trust.
-  const bool of_shard = context.in_cluster() && !ends_in_write(aggregate.pipeline) &&
+  const bool of_shard = context.in_cluster() && last_stage(aggregate.pipeline).name != "$merge" &&
                         pipeline::is_statistics_stage(first_stage_name(aggregate.pipeline));
   const auto room = of_shard ? room_for_copies(context, request.body.size(), 1) : room_for_copy(context, request);
   if (room.has_error()) co_return room.error();

@@ -1045,15 +1045,22 @@ TEST_CASE("a chunk on an unknown shard is an error that names it") {
   CHECK(reply.view()["errmsg"].as_string().find("gone") != std::string_view::npos);
 }
 
+namespace {
+
+// sh2 belongs to another cluster.
+std::optional<BsonDoc> identity_of(std::uint16_t shard, DocView command) {
+  if (command.first().as_string() != "system.version") return std::nullopt;
+  return doc(fmt::format("{{'cursor': {{'firstBatch': [{{'_id': 'shardIdentity', 'clusterId': {{'$oid': '{}'}}}}], "
+                         "'id': {{'$numberLong': '0'}}, 'ns': 'admin.system.version'}}, 'ok': 1}}",
+                         shard == 2 ? "bbbbbbbbbbbbbbbbbbbbbbbb" : "aaaaaaaaaaaaaaaaaaaaaaaa"));
+}
+
+}  // namespace
+
 TEST_CASE("a shard that belongs to another cluster is left out, and stays so") {
   FakeCluster cluster;
   cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
-  cluster.shard_answer_ = [](std::uint16_t shard, DocView command) -> std::optional<BsonDoc> {
-    if (command.first().as_string() != "system.version") return std::nullopt;
-    return doc(fmt::format("{{'cursor': {{'firstBatch': [{{'_id': 'shardIdentity', 'clusterId': {{'$oid': '{}'}}}}], "
-                           "'id': {{'$numberLong': '0'}}, 'ns': 'admin.system.version'}}, 'ok': 1}}",
-                           shard == 2 ? "bbbbbbbbbbbbbbbbbbbbbbbb" : "aaaaaaaaaaaaaaaaaaaaaaaa"));
-  };
+  cluster.shard_answer_ = identity_of;
   CHECK(cluster.run("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}").view()["ok"].truthy());
   cluster.check_identities();
   CHECK(cluster.sent_to(1, "find").size() == 1);
@@ -1162,12 +1169,7 @@ TEST_CASE("other servers under a shard's name are another shard, other members o
 TEST_CASE("a shard of another cluster may be added again, with servers of this one") {
   FakeCluster cluster;
   cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
-  cluster.shard_answer_ = [](std::uint16_t shard, DocView command) -> std::optional<BsonDoc> {
-    if (command.first().as_string() != "system.version") return std::nullopt;
-    return doc(fmt::format("{{'cursor': {{'firstBatch': [{{'_id': 'shardIdentity', 'clusterId': {{'$oid': '{}'}}}}], "
-                           "'id': {{'$numberLong': '0'}}, 'ns': 'admin.system.version'}}, 'ok': 1}}",
-                           shard == 2 ? "bbbbbbbbbbbbbbbbbbbbbbbb" : "aaaaaaaaaaaaaaaaaaaaaaaa"));
-  };
+  cluster.shard_answer_ = identity_of;
   cluster.check_identities();
   CHECK(cluster.run("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}").view()["code"].to_int64() == 70);
   cluster.hosts_["sh2"] = "sh2/127.0.0.1:1";

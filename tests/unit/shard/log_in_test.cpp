@@ -2,6 +2,7 @@
 #include "proxy/shard/log_in.h"
 
 #include <algorithm>
+#include <climits>
 #include <catch2/catch.hpp>
 
 #include "proxy/auth/users.h"
@@ -36,7 +37,7 @@ struct Door {
   BsonDoc answer(DocView command) {
     const std::string_view name = command.first().name;
     seen.emplace_back(name);
-    if (name == "saslStart" && shuts_down) return json(R"({"ok": 0, "code": 91, "errmsg": "shutting down"})");
+    if (name == "saslStart" && starts_left-- <= 0) return json(R"({"ok": 0, "code": 91, "errmsg": "shutting down"})");
     if (name == "saslStart") return start(command);
     if (name == "saslContinue") return go_on(command);
     if (name == "authenticate") return json(x509 ? R"({"ok": 1, "user": "CN=x"})" : refusal);
@@ -48,7 +49,7 @@ struct Door {
   bool skips_empty;
   bool x509 = false;
   bool logged_in = false;
-  bool shuts_down = false;
+  int starts_left = INT_MAX;  // before it shuts down
   std::string mechanism;
   std::vector<std::string> seen;
 
@@ -197,7 +198,7 @@ TEST_CASE("refused logins are told once a minute, with the remedy, and their end
 TEST_CASE("a server that shuts down while it is asked for a login has refused none") {
   const std::uint64_t since = log::recent().total;
   Door door;
-  door.shuts_down = true;
+  door.starts_left = 0;
   Guarded guarded(door);
   guarded.server.role = Role::primary;
   guarded.server.members = {"a:1"};
@@ -206,7 +207,7 @@ TEST_CASE("a server that shuts down while it is asked for a login has refused no
   guarded.world.connect("mongodb://a:1/?replicaSet=rs0", options);
   const auto call = guarded.world.start(R"({"find": "x", "$db": "app"})");
   guarded.world.run(5s);
-  door.shuts_down = false;
+  door.starts_left = INT_MAX;
   guarded.world.run(2s);
   CHECK(call->done());
   CHECK(guarded.world.call(R"({"find": "x", "$db": "app"})")->ok());
@@ -215,6 +216,22 @@ TEST_CASE("a server that shuts down while it is asked for a login has refused no
   CHECK(std::none_of(recent.lines.end() - last, recent.lines.end(), [](const std::string& line) {
     return line.find("does not let the router log in") != line.npos;
   }));
+  guarded.world.disconnect();
+}
+
+TEST_CASE("a server that shuts down before the second key is tried is not used without a login") {
+  Door door;
+  door.take_user("local", "__system", "serverKey");
+  door.starts_left = 1;
+  Guarded guarded(door);
+  GatewayOptions options;
+  const auto other = auth::Secret::make("otherKey"), right = auth::Secret::make("serverKey");
+  options.login = auth::ServiceLogin::make_internal({other, right}, true).value();
+  guarded.world.connect("mongodb://a:1/", options);
+  CHECK(guarded.world.call(R"({"find": "x", "$db": "app"})")->code() == 6);
+  door.starts_left = INT_MAX;
+  CHECK(guarded.world.call(R"({"find": "x", "$db": "app"})")->ok());
+  CHECK(door.logged_in);
   guarded.world.disconnect();
 }
 
