@@ -228,7 +228,7 @@ TEST_CASE("point finds pass an endSessions of very many sessions") {
 }
 
 TEST_CASE("point finds pass a bulkWrite of many operations whose results are put in order") {
-  constexpr int operations = 20'000;
+  constexpr int operations = 8'000;
   SimWorld world(with_other(operations / 2));
   store_documents(world, 100);
   int first = 0;
