@@ -160,6 +160,15 @@ bool UserDirectory::configure(std::vector<UserSpec> users) {
   return put(&UserDirectory::configured_, std::move(users));
 }
 
+namespace {
+
+std::vector<UserSpec>::iterator find_named(std::vector<UserSpec>& users, std::string_view db, std::string_view name) {
+  return std::find_if(users.begin(), users.end(),
+                      [&](const UserSpec& one) { return one.db == db && one.name == name; });
+}
+
+}  // namespace
+
 bool UserDirectory::feed(std::vector<UserSpec> users) {
   MutexLock feeding(feeding_);
   return put(&UserDirectory::fed_, std::move(users));
@@ -171,10 +180,7 @@ std::optional<bool> UserDirectory::feed(std::uint64_t read, std::vector<UserSpec
   fed_read_ = read;
   std::erase_if(new_, [read](const auto& each) { return each.first < read; });
   for (const auto& [number, user] : new_) {
-    const bool known = std::any_of(users.begin(), users.end(), [&user = user](const UserSpec& one) {
-      return one.db == user.db && one.name == user.name;
-    });
-    if (!known) users.push_back(user);
+    if (find_named(users, user.db, user.name) == users.end()) users.push_back(user);
   }
   return put(&UserDirectory::fed_, std::move(users));
 }
@@ -204,8 +210,7 @@ std::optional<bool> UserDirectory::feed_one(std::uint64_t read, std::string_view
     MutexLock lock(mutex_);
     users = fed_;
   }
-  const auto same = [&](const UserSpec& one) { return one.db == db && one.name == name; };
-  const auto found = std::find_if(users.begin(), users.end(), same);
+  const auto found = find_named(users, db, name);
   if (user == nullptr) {
     if (found != users.end()) users.erase(found);
   } else if (found != users.end()) {

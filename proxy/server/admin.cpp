@@ -545,7 +545,7 @@ Task<AdminServer::Answer> AdminServer::readiness() {
   };
   if (shared_.life.quiescing || shared_.life.stopping) co_return unready("shutting down\n");
   if (!serving_) {
-    const std::lock_guard lock(waits_mutex_);
+    const MutexLock lock(waits_mutex_);
     co_return unready(waits_for_.empty() ? "starting\n" : fmt::format("starting: {}\n", waits_for_));
   }
   const std::vector<exec::Context*> contexts = live_contexts();

@@ -21,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "allocator/mutex.h"
 #include "proxy/base/file_descriptor.h"
 #include "proxy/base/transport.h"
 #include "proxy/config/config.h"
@@ -61,7 +62,7 @@ class AdminServer {
   void set_serving() noexcept { serving_ = true; }
   // Any thread: what the start waits for, for /readyz.
   void set_waiting(std::string why) {
-    const std::lock_guard lock(waits_mutex_);
+    const MutexLock lock(waits_mutex_);
     waits_for_ = std::move(why);
   }
   // Copies of its sockets, for the process that replaces this one.
@@ -141,8 +142,8 @@ class AdminServer {
   AdminActions actions_{shared_, loop_};
   std::thread thread_;
   std::atomic<bool> serving_{false};
-  std::mutex waits_mutex_;
-  std::string waits_for_;
+  Mutex waits_mutex_;
+  std::string waits_for_ ABSL_GUARDED_BY(waits_mutex_);
   bool stopping_ = false;  // the thread's own
 };
 

@@ -8,13 +8,13 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
-#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <thread>
 
 #include "allocator/limits.h"
 #include "allocator/memory_layer.h"
+#include "allocator/mutex.h"
 #include "allocator/release.h"
 #include "proxy/base/ip_address.h"
 #include "proxy/base/log.h"
@@ -170,7 +170,7 @@ class StartCheck {
       if (!started.has_error()) co_return;
       const std::string why = "waiting for the config servers: " + started.error().message;
       {
-        const std::lock_guard lock(waits_mutex_);
+        const MutexLock lock(waits_mutex_);
         waits_for_ = why;
       }
       if (pace.due(Clock::now(), config_servers_word)) log::warning("no client is served yet: {}", why);
@@ -192,15 +192,15 @@ class StartCheck {
 
   // Empty: for nothing that takes long.
   std::string waits_for() {
-    const std::lock_guard lock(waits_mutex_);
+    const MutexLock lock(waits_mutex_);
     return waits_for_;
   }
 
   Worker& worker_;
   bool guards_, replaces_;
   std::atomic<bool> done_{false}, ended_{false};
-  std::mutex waits_mutex_;
-  std::string waits_for_;  // both threads'
+  Mutex waits_mutex_;
+  std::string waits_for_ ABSL_GUARDED_BY(waits_mutex_);
   std::string refusal_;
 };
 

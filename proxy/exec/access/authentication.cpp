@@ -11,7 +11,6 @@
 #include "proxy/base/ip_address.h"
 #include "proxy/base/log.h"
 #include "proxy/exec/access/audit.h"
-#include "proxy/exec/access/user_feed.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/failed_logins.h"
@@ -372,11 +371,17 @@ Answer log_out(Context& context, Client& client, const Request& request) {
 
 // --- hello
 
-void append_mechanisms(BsonWriter& reply, const auth::UserDirectory& users, std::string_view user) {
+// "<db>.<name>"
+std::optional<std::pair<std::string_view, std::string_view>> split_user(std::string_view user) {
   const std::size_t dot = user.find('.');
-  if (dot == std::string_view::npos) return;
-  const std::string_view db = user.substr(0, dot);
-  const std::string_view name = user.substr(dot + 1);
+  if (dot == std::string_view::npos) return std::nullopt;
+  return std::pair(user.substr(0, dot), user.substr(dot + 1));
+}
+
+void append_mechanisms(BsonWriter& reply, const auth::UserDirectory& users, std::string_view user) {
+  const auto parts = split_user(user);
+  if (!parts) return;
+  const auto& [db, name] = *parts;
   if (name.size() > auth::user_name_bytes_max || db == auth::external_db) return;
   const auto table = users.table();
   reply.begin_array("saslSupportedMechs");
@@ -406,19 +411,13 @@ void authenticate_speculatively(BsonWriter& reply, Context& context, Client& cli
 
 std::optional<UserToLearn> user_to_learn(Context& context, const wire::HelloRequest& hello) {
   if (hello.sasl_supported_mechs) {
-    const std::string_view user = *hello.sasl_supported_mechs;
-    const std::size_t dot = user.find('.');
-    if (dot != std::string_view::npos) return to_learn(context, user.substr(0, dot), user.substr(dot + 1));
+    if (const auto user = split_user(*hello.sasl_supported_mechs)) return to_learn(context, user->first, user->second);
   }
   if (!hello.speculative_authenticate || hello.topology_version) return std::nullopt;
   const DocView command = *hello.speculative_authenticate;
   const ValueView db = command["db"];
   return command.first().name == "saslStart" && db.is_string() ? to_learn(context, db.as_string(), command)
                                                                : std::nullopt;
-}
-
-Task<void> learn_user(Context& context, UserToLearn user) {
-  return learn_cluster_user(context, std::move(user.name), std::move(user.db));
 }
 
 void append_authentication(BsonWriter& reply, Context& context, Client& client,

@@ -5,6 +5,7 @@
 // the reason.
 #pragma once
 
+#include "proxy/exec/access/user_feed.h"
 #include "proxy/exec/core/context.h"
 #include "proxy/wire/hello.h"
 
@@ -17,11 +18,7 @@ void append_authentication(BsonWriter& reply, Context& context, Client& client,
 
 // A user whom a hello or a saslStart names, and who is not known, may have been made elsewhere a moment ago. In a
 // cluster the config servers are asked, some times a second at most.
-struct UserToLearn {
-  std::string db, name;
-};
 std::optional<UserToLearn> user_to_learn(Context& context, const wire::HelloRequest& hello);
-Task<void> learn_user(Context& context, UserToLearn user);
 
 // The client of another process has logged in there as this user: it is logged in here, too. False: there is no such
 // user.

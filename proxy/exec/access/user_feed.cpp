@@ -338,10 +338,10 @@ Task<Result<void>> read_cluster_user(Context& context, std::string name, std::st
   co_return Result<void>();  // many change now: the next tick reads again
 }
 
-Task<void> learn_cluster_user(Context& context, std::string name, std::string db) {
+Task<void> learn_user(Context& context, UserToLearn user) {
   constexpr Duration longest = std::chrono::seconds(1);  // the client waits for its hello
   const std::uint64_t number = context.shared.users.begin_read();
-  auto finding = find_user(context, {std::move(name), std::move(db)}, longest);
+  auto finding = find_user(context, {std::move(user.name), std::move(user.db)}, longest);
   const auto users = co_await finding;
   if (!users.has_error() && !users->empty()) context.shared.users.feed_new(number, users->front());
 }

@@ -25,7 +25,10 @@ Task<Result<void>> read_cluster_users(Context& context, std::string* generation)
 // One of them, which has changed.
 Task<Result<void>> read_cluster_user(Context& context, std::string name, std::string db);
 // One that is not known, and may have been made elsewhere a moment ago. Takes a second at most.
-Task<void> learn_cluster_user(Context& context, std::string name, std::string db);
+struct UserToLearn {
+  std::string db, name;
+};
+Task<void> learn_user(Context& context, UserToLearn user);
 // After a command that changes users or roles. When it returns, all workers know what users are now.
 Task<void> read_changed_users(Context& context, const Request& request);
 

@@ -84,11 +84,16 @@ Task<Result<void>> check_read(Context& context, const CommandSpec& spec, const R
   co_return Result<void>();
 }
 
+bool explains(const Request& request) { return request.name == "explain" && request.body.first().is_document(); }
+
+// The command that is run, or explained.
+DocView command_of(const Request& request) {
+  return explains(request) ? request.body.first().as_document() : request.body;
+}
+
 // Of the aggregation that is run or explained; empty: there is none.
 DocView pipeline_of(const Request& request) {
-  const Element first = request.body.first();
-  const bool explains = request.name == "explain" && first.is_document();
-  const DocView command = explains ? first.as_document() : request.body;
+  const DocView command = command_of(request);
   const ValueView pipeline = command["pipeline"];
   return command.first().name == "aggregate" && pipeline.is_array() ? pipeline.as_document() : DocView();
 }
@@ -159,32 +164,28 @@ BsonDoc explained(const Request& request, const BsonDoc& command) {
 // The aggregation that a command on a view has become, explained or not, if a time series lies below. REQUIRES routes.
 // Empty: it is another one, or right.
 BsonDoc with_span_of_table(const Request& request) {
-  const Element first = request.body.first();
-  const bool explains = first.name == "explain" && first.is_document();
-  const DocView aggregation = explains ? first.as_document() : request.body;
+  const DocView aggregation = command_of(request);
   const Element named = aggregation.first();
   if (request.view.empty() || !named.is_string()) return {};
   const NamespaceText ns(request.db, named.as_string());
   const catalog::CollectionRouting* const below = request.routes->collection(ns.view());
   if (below == nullptr || !below->is_time_series()) return {};
   BsonDoc spanned = with_bucket_span(aggregation, below->cluster->time_series->span_s);
-  return explains && !spanned.view().empty() ? explained(request, spanned) : spanned;
+  return explains(request) && !spanned.view().empty() ? explained(request, spanned) : spanned;
 }
 
 // The command as an aggregation of the view's collection. The shards' error stays if that is not possible.
 Task<Result<Response>> run_on_view(Context& context, Client& client, const CommandSpec& spec, const Request& request,
                                    Error refused, int views) {
-  const Element first = request.body.first();
-  const bool explains = spec.name == "explain" && first.is_document();
-  const DocView of_view = explains ? first.as_document() : request.body;
+  const DocView of_view = command_of(request);
   const bool flags = advertised_wire_version(context.gateway) >= wire_version_of_6_0;
   auto rewritten = aggregation_over_view(of_view, view_of(refused), flags);
   if (rewritten.has_error()) co_return std::move(rewritten.error());
   if (rewritten->view().empty() || views == views_max) co_return refused;
-  if (explains) *rewritten = explained(request, *rewritten);
+  if (explains(request)) *rewritten = explained(request, *rewritten);
   const bool counts = spec.name == "count", distinct = spec.name == "distinct";
   Request inner = request;
-  inner.name = explains ? "explain" : "aggregate";
+  inner.name = explains(request) ? "explain" : "aggregate";
   const Element named = of_view.first();
   if (inner.view.empty() && named.is_string()) inner.view = named.as_string();
   inner.answers_router = counts || distinct;
