@@ -29,6 +29,8 @@ class TimeSlice {
     work_bytes_ = 0;
     return Clock::now() - began_ >= quantum;
   }
+  // Of steps that may be long: the clock is read each time.
+  bool is_over_now() const noexcept { return Clock::now() - began_ >= quantum; }
   // After a suspension for another reason.
   void renew() noexcept {
     work_bytes_ = 0;

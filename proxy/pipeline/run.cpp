@@ -22,28 +22,7 @@ Result<void> check_find_projection(DocView projection) {
 
 }  // namespace
 
-Result<void> DocumentQuery::drain() {
-  for (;;) {
-    auto doc = stages_.next();
-    if (!doc) return doc.error();
-    if (!*doc) {
-      return {};
-    }
-    if (auto taken = take_(std::move(**doc)); !taken) return taken;
-  }
-}
-
-Result<void> DocumentQuery::push(DocView document) {
-  if (auto pushed = stages_.push(document); !pushed) return pushed;
-  return drain();
-}
-
-Result<void> DocumentQuery::finish() {
-  if (auto finished = stages_.finish(); !finished) return finished;
-  return drain();
-}
-
-Result<bool> DocumentQuery::finish_step() {
+Result<bool> DocumentQuery::step() {
   if (stages_.busy()) {
     if (auto stepped = stages_.step(); !stepped) return stepped.error();
     return false;

@@ -30,15 +30,13 @@ class DocumentQuery {
   static Result<DocumentQuery> of_pipeline(DocView pipeline, MemoryBudget& budget, Take take);
 
   bool wants_more() const noexcept { return stages_.wants_more(); }
-  Result<void> push(DocView document);
-  Result<void> finish();
-  // The same in steps: begin, then step until it returns true.
-  Result<void> begin_finish() { return stages_.finish(); }
-  Result<bool> finish_step();
+  // After each of both, step() until it returns true: one step may be the work of a whole document (meter.h).
+  Result<void> push(DocView document) { return stages_.push(document); }
+  Result<void> finish() { return stages_.finish(); }
+  Result<bool> step();
 
  private:
   DocumentQuery(MergePipeline stages, Take take) : stages_(std::move(stages)), take_(std::move(take)) {}
-  Result<void> drain();
 
   MergePipeline stages_;
   Take take_;

@@ -20,11 +20,20 @@ inline Result<std::vector<BsonDoc>> run_query(std::span<const BsonDoc> docs,
     return {};
   });
   if (!query) return query.error();
+  const auto run_steps = [&query]() -> Result<void> {
+    for (;;) {
+      const auto done = query->step();
+      if (!done) return done.error();
+      if (*done) return {};
+    }
+  };
   for (const BsonDoc& doc : docs) {
     if (!query->wants_more()) break;
     if (auto pushed = query->push(doc); !pushed) return pushed.error();
+    if (auto stepped = run_steps(); !stepped) return stepped.error();
   }
   if (auto finished = query->finish(); !finished) return finished.error();
+  if (auto stepped = run_steps(); !stepped) return stepped.error();
   return output;
 }
 

@@ -28,6 +28,9 @@ namespace {
 
 constexpr std::size_t sessions_per_command_max = 10'000;
 constexpr std::uint8_t uuid_subtype = 4;
+constexpr Duration tell_shards_max = std::chrono::seconds(10);
+// Of one worker.
+constexpr std::size_t told_later_max = 1000;
 
 // A session as a command names it.
 struct NamedSession {
@@ -113,20 +116,31 @@ catalog::ShardSet replica_set_shards(const Context& context, const Request& requ
   return shards;
 }
 
-// To these shards. Their answers do not matter: a session that a shard does not hear of expires there.
+// To these shards. Their answers do not matter: a session that a shard does not hear of expires there. `room`: paid for
+// the document.
 Task<void> tell_shards(Context& context, catalog::ShardSet shards, std::string command, BsonDoc document,
-                       shard::ShardTime* time) {
+                       Reservation room) {
   shard::CallOptions options;
   options.budget = &context.shared.memory.replies;
-  options.deadline = Clock::now() + std::chrono::seconds(10);
-  options.time = time;
+  options.deadline = Clock::now() + tell_shards_max;
   auto outcomes = co_await call_shards(context, shards, RoutedBy::nothing(), shard::Command::of_body(document),
                                        options);
+  room.release();
   for (const ShardOutcome& outcome : outcomes) {
     if (outcome.ok()) continue;
     log::info("sessions: shard {} did not take {}: {}", context.gateway.states()[outcome.shard].name,
               command, outcome.error->message);
   }
+}
+
+// Without waiting for them: a driver that closes would wait for a shard without a primary. Nothing is told while memory
+// is short, or many are told already.
+void tell_later(Context& context, const catalog::ShardSet& shards, std::string command, BsonDoc document) {
+  if (context.background.running() >= told_later_max) return;
+  auto room = room_for_copies(context, document.size(), 1);
+  if (room.has_error()) return;
+  context.background.start(
+      tell_shards(context, shards, std::move(command), std::move(document), *std::move(room)));
 }
 
 // The client's command, for shards. They refuse a writeConcern, which drivers send with a command that they do not wait
@@ -154,19 +168,49 @@ BsonDoc with_ids(const Context& context, const Client& client, std::string_view 
   return std::move(body).finish();
 }
 
-// endSessions and refreshSessions do not wait: a driver that closes would wait for a shard without a primary.
-bool waits_for_shards(const Request& request) noexcept {
-  return request.name != "endSessions" && request.name != "refreshSessions";
+bool waits_for_shards(const Request& request) noexcept { return request.name != "endSessions"; }
+
+// What kills sessions, on one host. Its name at the end of `failed`, if it did not.
+Task<void> kill_on_host(Context& context, const Request& request, catalog::ShardIndex shard,
+                        std::optional<shard::HostAddress> host, DocView document, std::vector<std::string>& failed) {
+  shard::CallOptions options = read_options(context, request);
+  options.read_preference = nullptr;
+  options.host = host;
+  options.deadline = std::min(request.deadline, Clock::now() + tell_shards_max);
+  auto call = call_shard(context, {shard, RoutedBy::nothing(), shard::Command::of_body(document)}, options);
+  const ShardOutcome outcome = co_await call;
+  if (outcome.ok()) co_return;
+  const std::string name = host ? host->text() : context.gateway.states()[shard].name;
+  log::info("sessions: {} did not take {}: {}", name, request.name, outcome.error->message);
+  failed.push_back(name);
 }
 
-Task<void> tell_shards(Context& context, const Request& request, BsonDoc document) {
-  const catalog::ShardSet shards = replica_set_shards(context, request);
-  if (!waits_for_shards(request)) {
-    context.background.start(tell_shards(context, shards, std::string(request.name), std::move(document), nullptr));
-    co_return;
+// On every host of every shard, since reads run on secondaries, too. The answer names those that could not be told, as
+// a mongos's does.
+Task<Result<Response>> kill_on_hosts(Context& context, const Request& request, BsonDoc document) {
+  TaskGroup calls;
+  std::vector<std::string> failed;
+  for (const catalog::ShardIndex shard : replica_set_shards(context, request)) {
+    const shard::ShardState state = context.gateway.states()[shard];
+    if (state.hosts.empty()) calls.start(kill_on_host(context, request, shard, std::nullopt, document, failed));
+    for (const shard::HostState& host : state.hosts) {
+      if (!host.known) {
+        failed.push_back(host.address.text());
+      } else if (host.primary || host.secondary) {
+        calls.start(kill_on_host(context, request, shard, host.address, document, failed));
+      }
+    }
   }
-  auto telling = tell_shards(context, shards, std::string(request.name), std::move(document), request.shard_time);
-  co_await telling;
+  co_await calls.wait();
+  if (failed.empty()) co_return ok_response();
+  std::sort(failed.begin(), failed.end());
+  BsonWriter extra;
+  extra.begin_array("failedHosts");
+  for (const std::string& host : failed) extra.append_item(host);
+  extra.end();
+  Error error(ErrorCode::host_unreachable, "Failed to kill on some hosts");
+  error.extra = auth::text_of(std::move(extra).finish().view().bytes());
+  co_return error;
 }
 
 // In a cluster a shard keeps the new session, so that it is written down with those that are used ($listSessions).
@@ -180,9 +224,8 @@ Task<Result<Response>> start_session(Context& context, Client& client, const Req
   const catalog::ShardSet shards = replica_set_shards(context, request);
   if (context.in_cluster() && shards.size() > 0) {
     const SessionIds ids{{std::string(reinterpret_cast<const char*>(id.data()), id.size())}};
-    auto telling = tell_shards(context, catalog::ShardSet{shards.front()}, "refreshSessions",
-                               with_ids(context, client, "refreshSessions", ids), request.shard_time);
-    co_await telling;
+    tell_later(context, catalog::ShardSet{shards.front()}, "refreshSessions",
+               with_ids(context, client, "refreshSessions", ids));
   }
   BsonWriter lsid;
   lsid.append_binary("id", uuid_subtype, id);
@@ -233,10 +276,8 @@ Task<Result<Response>> refresh_sessions(Context& context, Client& client, const 
       if (auto claimed = claim_session(context, client, session.id); claimed.has_error()) co_return claimed.error();
     }
   }
-  const bool named = session_owner(context, client).has_value();
-  auto telling =
-      tell_shards(context, request, named ? with_ids(context, client, request.name, *ids) : forwarded(request));
-  co_await telling;
+  tell_later(context, replica_set_shards(context, request), "refreshSessions",
+             with_ids(context, client, "refreshSessions", *ids));
   co_return ok_response();
 }
 
@@ -250,6 +291,14 @@ Task<Result<Response>> refresh_session_caches(Context& context, Client&, const R
     if (outcome.error) co_return *outcome.error;
   }
   co_return ok_response();
+}
+
+// Kills all sessions of a user.
+BsonDoc pattern_of(const auth::Digest& uid) {
+  BsonWriter body;
+  body.begin_array("killAllSessionsByPattern").begin_document_item().append_binary("uid", 0, uid.view()).end().end();
+  body.append("$db", "admin");
+  return std::move(body).finish();
 }
 
 SessionIds ids_of_user(const Context& context, std::string_view user) {
@@ -274,11 +323,8 @@ Task<Result<Response>> end_sessions(Context& context, Client& client, const Requ
     if (own.has_error()) co_return own.error();
   }
   // All: the user's own, where there are users.
-  bool all = kills && ids->empty();
-  if (all && authorization) {
-    all = false;
-    *ids = ids_of_user(context, client.user);
-  }
+  const bool of_user = kills && ids->empty() && authorization, all = kills && ids->empty() && !authorization;
+  if (of_user) *ids = ids_of_user(context, client.user);
   auto ending = end_everything_of(context, all ? nullptr : &*ids, waits_for_shards(request));
   co_await ending;
   if (authorization) {
@@ -288,12 +334,19 @@ Task<Result<Response>> end_sessions(Context& context, Client& client, const Requ
       context.shared.session_owners.release(session_id_of(session.id), client.user);
     }
     client.login.session = {};
-    if (ids->empty()) co_return ok_response();
   }
-  auto telling = tell_shards(context, request, authorization ? with_ids(context, client, "killSessions", *ids)
-                                                             : forwarded(request));
-  co_await telling;
-  co_return ok_response();
+  if (!kills) {
+    tell_later(context, replica_set_shards(context, request), "endSessions",
+               with_ids(context, client, "endSessions", *ids));
+    co_return ok_response();
+  }
+  // All of a cluster's user: the shards know those that other routers began.
+  const auto own = of_user ? session_owner(context, client) : std::nullopt;
+  if (of_user && !own && ids->empty()) co_return ok_response();
+  auto killing = kill_on_hosts(context, request, own   ? pattern_of(*own)
+                                                 : all ? forwarded(request)
+                                                       : with_ids(context, client, "killSessions", *ids));
+  co_return co_await killing;
 }
 
 // The arguments of killAllSessions and killAllSessionsByPattern. {} and [] mean every user.
@@ -348,10 +401,9 @@ Task<Result<Response>> kill_all_sessions(Context& context, Client& client, const
   // The shards of a cluster know their users' sessions themselves.
   const bool by_id = patterns->of_users && !context.in_cluster();
   if (by_id && patterns->ids.empty()) co_return ok_response();
-  auto telling = tell_shards(context, request,
-                             by_id ? with_ids(context, client, "killSessions", patterns->ids) : forwarded(request));
-  co_await telling;
-  co_return ok_response();
+  auto killing = kill_on_hosts(context, request, by_id ? with_ids(context, client, "killSessions", patterns->ids)
+                                                       : forwarded(request));
+  co_return co_await killing;
 }
 
 // Sends an end of the transaction to these shards. The answer is the first that is an error or has a

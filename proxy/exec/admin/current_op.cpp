@@ -18,7 +18,7 @@
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/read/aggregate.h"
 #include "proxy/exec/read/config_database.h"
-#include "proxy/pipeline/run.h"
+#include "proxy/exec/read/query_run.h"
 #include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {
@@ -223,7 +223,7 @@ Task<Result<void>> add_shard_operations(Context& context, const Request& request
 
 // All operations, filtered by the query.
 Task<Result<void>> all_operations(Context& context, const Request& request, CurrentOpOptions options,
-                                  pipeline::DocumentQuery& into) {
+                                  QueryRun& into) {
   const std::function<Rows(const Context&)> local = [options](const Context& worker) {
     return local_operations(worker, options);
   };
@@ -242,10 +242,10 @@ Task<Result<void>> all_operations(Context& context, const Request& request, Curr
   for (const Rows& rows : answers) {
     if (rows.failed) co_return *rows.failed;
     for (const BsonDoc& row : rows.kept.documents()) {
-      if (auto pushed = into.push(row); pushed.has_error()) co_return pushed.error();
+      if (auto pushed = co_await into.push(row); pushed.has_error()) co_return pushed;
     }
   }
-  co_return into.finish();
+  co_return co_await into.finish();
 }
 
 // The command's other fields filter the operations.
@@ -392,7 +392,8 @@ Task<Result<Response>> current_op_command(Context& context, Client& client, cons
   auto matching = pipeline::DocumentQuery::of_pipeline(
       pipeline, context.shared.memory.cursors, [&kept](BsonDoc row) { return kept.add(std::move(row)); });
   if (matching.has_error()) co_return matching.error();
-  auto listed = co_await all_operations(context, request, options, *matching);
+  QueryRun run(context, request, *matching);
+  auto listed = co_await all_operations(context, request, options, run);
   if (listed.has_error()) co_return listed.error();
   BsonWriter reply;
   reply.begin_array("inprog");
@@ -430,9 +431,10 @@ Task<Result<Response>> collectionless_aggregate(Context& context, Client& client
   auto output = pipeline::DocumentQuery::of_pipeline(
       rest, context.shared.memory.cursors, [&kept](BsonDoc row) { return kept.add(std::move(row)); });
   if (output.has_error()) co_return output.error();
-  auto listing = of_sessions ? list_local_sessions(context, *std::move(sessions), *output)
-                 : of_data   ? list_data_distribution(context, request, *output)
-                             : all_operations(context, request, *options, *output);
+  QueryRun run(context, request, *output);
+  auto listing = of_sessions ? list_local_sessions(context, *std::move(sessions), run)
+                 : of_data   ? list_data_distribution(context, request, run)
+                             : all_operations(context, request, *options, run);
   auto listed = co_await listing;
   if (listed.has_error()) co_return listed.error();
   auto arguments = parse_aggregate(request.body);

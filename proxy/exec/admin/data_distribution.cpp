@@ -89,7 +89,7 @@ Result<void> check_distribution(const Request& request, ValueView stage) {
   return Error(6789102, fmt::format("The {} stage must be run on the admin database", distribution_stage));
 }
 
-Task<Result<void>> list_data_distribution(Context& context, const Request& request, pipeline::DocumentQuery& into) {
+Task<Result<void>> list_data_distribution(Context& context, const Request& request, QueryRun& into) {
   const BsonDoc find = sharded_collections(), aggregate = statistics_of_all();
   auto asking = call_shard(context, {cluster::config_shard, RoutedBy::nothing(), shard::Command::of_body(find)},
                            read_options(context, request));
@@ -128,9 +128,9 @@ Task<Result<void>> list_data_distribution(Context& context, const Request& reque
     for (const auto& [shard, statistics] : shards) append_shard(out, request.routes->shard(shard).name, statistics);
     out.end();
     const BsonDoc document = std::move(out).finish();
-    if (auto pushed = into.push(document); pushed.has_error()) co_return pushed.error();
+    if (auto pushed = co_await into.push(document); pushed.has_error()) co_return pushed;
   }
-  co_return into.finish();
+  co_return co_await into.finish();
 }
 
 }  // namespace spillway::exec

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "proxy/exec/core/request.h"
-#include "proxy/pipeline/run.h"
+#include "proxy/exec/read/query_run.h"
 
 namespace spillway::exec {
 
@@ -15,6 +15,6 @@ inline constexpr std::string_view distribution_stage = "$shardedDataDistribution
 Result<void> check_distribution(const Request& request, ValueView stage);
 // Of each collection {ns, shards: [{shardName, numOrphanedDocs, numOwnedDocuments, ownedSizeBytes,
 // orphanedSizeBytes}]}.
-Task<Result<void>> list_data_distribution(Context& context, const Request& request, pipeline::DocumentQuery& into);
+Task<Result<void>> list_data_distribution(Context& context, const Request& request, QueryRun& into);
 
 }  // namespace spillway::exec

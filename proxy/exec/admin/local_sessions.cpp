@@ -101,7 +101,7 @@ Result<ListedSessions> parse_listed_sessions(const Client& client, ValueView sta
   return listed;
 }
 
-Task<Result<void>> list_local_sessions(Context& context, ListedSessions listed, pipeline::DocumentQuery& into) {
+Task<Result<void>> list_local_sessions(Context& context, ListedSessions listed, QueryRun& into) {
   const std::function<SessionRows(const Context&)> local = [listed = std::move(listed)](const Context& worker) {
     return sessions_of(worker, listed);
   };
@@ -116,9 +116,9 @@ Task<Result<void>> list_local_sessions(Context& context, ListedSessions listed, 
     }
   }
   for (const auto& [id, row] : newest) {
-    if (auto pushed = into.push(row); pushed.has_error()) co_return pushed.error();
+    if (auto pushed = co_await into.push(row); pushed.has_error()) co_return pushed;
   }
-  co_return into.finish();
+  co_return co_await into.finish();
 }
 
 }  // namespace spillway::exec

@@ -6,7 +6,7 @@
 
 #include "proxy/auth/impersonation.h"
 #include "proxy/exec/core/context.h"
-#include "proxy/pipeline/run.h"
+#include "proxy/exec/read/query_run.h"
 
 namespace spillway::exec {
 
@@ -21,6 +21,6 @@ auth::Digest uid_of_sessions(std::string_view user);
 Result<ListedSessions> parse_listed_sessions(const Client& client, ValueView stage);
 
 // {_id: {id, uid}, lastUse} of each session that an open connection has used, once. (A connection remembers 256.)
-Task<Result<void>> list_local_sessions(Context& context, ListedSessions listed, pipeline::DocumentQuery& into);
+Task<Result<void>> list_local_sessions(Context& context, ListedSessions listed, QueryRun& into);
 
 }  // namespace spillway::exec

@@ -81,6 +81,15 @@ bool is_of_all(const Request& request, const Error& failure, bool wrote) {
   return !wrote || request.in_transaction || has_label(failure, "RetryableWriteError");
 }
 
+// Where writes have no number, by which shards know them again, a client that tries again would write twice: it hears
+// the same as when its connection breaks.
+Error after_writes(const Request& request, Error error) {
+  const bool short_of_memory =
+      error.is(ErrorCode::ingress_request_rate_limit_exceeded) || error.is(ErrorCode::exceeded_memory_limit);
+  if (!short_of_memory || request.in_transaction || request.retryable_write()) return error;
+  return Error(ErrorCode::host_unreachable, "the results were lost, since " + error.message);
+}
+
 // What was written is not to be written again for a newer table.
 Error without_repeat(Error failure) {
   if (!is_for_router(failure.code) && failure.code != key_not_found) return failure;
@@ -122,17 +131,23 @@ Task<Result<void>> run_groups(Context& context, Client& client, const Request& r
       for (std::size_t i = 0; i < failed; ++i) {
         ++totals.errors;
         if (auto kept = results.add(bulk_failure(group.operations[i], group.kind, reply)); kept.has_error()) {
-          co_return std::move(kept.error());
+          co_return after_writes(request, std::move(kept.error()));
         }
+        if (slice.is_over()) co_await slice.next();
       }
       if (command.ordered) break;
       continue;
     }
     wrote = true;
     BulkAnswer taken(command, group, reply, totals);
+    while (!taken.read(operations_per_turn)) {
+      if (slice.is_over(operations_per_turn * sizeof(DocView))) co_await slice.next();
+    }
     for (BsonDoc result; taken.next(result);) {
       const std::size_t bytes = result.size();
-      if (auto kept = results.add(std::move(result)); kept.has_error()) co_return std::move(kept.error());
+      if (auto kept = results.add(std::move(result)); kept.has_error()) {
+        co_return after_writes(request, std::move(kept.error()));
+      }
       if (slice.is_over(bytes)) co_await slice.next();
     }
     if (taken.failed() && (command.ordered || request.in_transaction)) break;
@@ -181,6 +196,11 @@ Task<Result<Response>> bulk_write(Context& context, Client& client, const Reques
   if (command.has_error()) co_return command.error();
   BulkTotals totals;
   KeptDocuments results(context.shared.memory.cursors);
+  // Paid for before anything is written: the results of all operations, if none fails.
+  const std::size_t told = command->errors_only ? 0 : command->operations.size();
+  if (auto room = results.make_room(told, bulk_result_bytes_max); room.has_error()) {
+    co_return without_writes(std::move(room.error()));
+  }
   auto running = run_groups(context, client, request, *command, totals, results);
   if (auto ran = co_await running; ran.has_error()) co_return std::move(ran.error());
   slice.renew();
@@ -190,7 +210,8 @@ Task<Result<Response>> bulk_write(Context& context, Client& client, const Reques
   auto answering =
       answer_documents(context, client, request, std::move(results), "$cmd.bulkWrite", FirstBatch{.size = documents});
   auto answer = co_await answering;
-  if (!answer.has_error()) answer->append_elements(totals.elements());
+  if (answer.has_error()) co_return after_writes(request, std::move(answer.error()));
+  answer->append_elements(totals.elements());
   co_return answer;
 }
 

@@ -25,6 +25,13 @@ class KeptDocuments {
   }
   // What was charged is not kept any more; its room is for what comes.
   void give_back(std::size_t bytes) noexcept { used_bytes_ -= bytes; }
+  // Room for documents that are added later. The same errors.
+  Result<void> make_room(std::size_t documents, std::size_t bytes_each) {
+    const std::size_t bytes = documents * (bytes_each + document_overhead_bytes);
+    auto charged = charge(bytes);
+    give_back(bytes);
+    return charged;
+  }
   Result<void> add(BsonDoc document) {
     if (auto charged = charge(document.size() + document_overhead_bytes); charged.has_error()) return charged;
     documents_.push_back(std::move(document));

@@ -22,13 +22,18 @@ constexpr std::size_t kept_free_bytes = 1024;
 std::int64_t steady_ns() noexcept { return Clock::now().time_since_epoch().count(); }
 
 Result<Reservation> reserve_kept(Context& context, const Request& request, std::string_view collection,
-                                 std::size_t more_bytes) {
+                                 std::size_t more_bytes, Reservation held) {
   const std::size_t ns_bytes = request.db.size() + 1 + collection.size();
   // The registry keeps a second copy of the namespace.
   const std::size_t bytes = 2 * ns_bytes + request.comment.bytes.size() + more_bytes;
   if (bytes <= kept_free_bytes) return Reservation();
   MemoryBudget& budget = context.shared.memory.cursors;
-  if (auto kept = reserve_now(budget, bytes)) return *std::move(kept);
+  if (held.budget() == &budget) {
+    if (held.bytes() > bytes) held.shrink_to(bytes);
+    if (held.bytes() == bytes || held.try_grow(bytes - held.bytes())) return held;
+  } else if (auto kept = reserve_now(budget, bytes)) {
+    return *std::move(kept);
+  }
   return memory_refused(budget, bytes, "what a cursor keeps of its command");
 }
 

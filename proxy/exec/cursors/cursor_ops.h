@@ -88,8 +88,9 @@ Task<Result<Response>> answer_first_batch(Context& context, ActiveCursor cursor,
 
 // Charges for what a cursor keeps of its request: comment, namespace, and `more_bytes` of sort, stages or documents. A
 // small amount is free. Call it before the shards are asked: its error is a refusal, so nothing may be done yet.
+// `held`: what the documents have taken already, for the same cursors.
 Result<Reservation> reserve_kept(Context& context, const Request& request, std::string_view collection,
-                                 std::size_t more_bytes = 0);
+                                 std::size_t more_bytes = 0, Reservation held = {});
 // What a cursor keeps of a sort: its fields, and the fields that the router removes from documents.
 inline std::size_t kept_sort_bytes(DocView sort) noexcept {
   return 2 * (sort.size() + sort.count() * sizeof(SortPattern::Part));

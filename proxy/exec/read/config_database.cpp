@@ -6,7 +6,6 @@
 
 #include "absl/container/btree_set.h"
 #include "cursor/bson_order.h"
-#include "proxy/base/time_slice.h"
 #include "proxy/catalog/config_documents.h"
 #include "proxy/exec/core/process_facts.h"
 #include "proxy/exec/core/process_memory.h"
@@ -15,6 +14,7 @@
 #include "proxy/exec/read/aggregate.h"
 #include "proxy/exec/read/document_list_stage.h"
 #include "proxy/exec/read/find.h"
+#include "proxy/exec/read/query_run.h"
 #include "proxy/pipeline/run.h"
 
 namespace spillway::exec {
@@ -22,8 +22,8 @@ namespace spillway::exec {
 namespace {
 
 constexpr std::int32_t distinct_too_big = 17217;
-// Between two turns of the pump: a fraction of a millisecond.
-constexpr std::size_t documents_per_turn = 128;
+// Made in a fraction of a millisecond.
+constexpr std::size_t documents_at_once = 128;
 
 catalog::ConfigReadParams params_of(const Context& context) {
   catalog::ConfigReadParams params;
@@ -40,34 +40,23 @@ Task<Result<void>> run_over(Context& context, const Request& request, std::strin
                             Result<pipeline::DocumentQuery> query) {
   if (query.has_error()) co_return query.error();
   const catalog::ConfigReadParams params = params_of(context);
-  TimeSlice slice(context.pump);
-  const auto goes_on = [&]() -> Result<void> {
-    if (const Error* why = shard::requested_of(request.interrupt)) return *why;
-    if (Clock::now() >= request.deadline) return time_limit_exceeded();
-    return {};
-  };
-  for (std::size_t first = 0;; first += documents_per_turn) {
-    std::size_t seen = 0;
-    Result<void> pushed;
-    const auto push = [&](BsonDoc document) {
-      pushed = query->push(document);
-      return ++seen < documents_per_turn && pushed.has_value() && query->wants_more();
+  QueryRun run(context, request, *query);
+  std::vector<BsonDoc> documents;
+  for (std::size_t first = 0; run.wants_more(); first += documents_at_once) {
+    documents.clear();
+    const auto take = [&documents](BsonDoc document) {
+      documents.push_back(std::move(document));
+      return documents.size() < documents_at_once;
     };
-    catalog::visit_config_documents(collection, request.routes->table(), params, push, first);
-    if (pushed.has_error()) co_return pushed.error();
-    if (seen < documents_per_turn || !query->wants_more()) break;
-    co_await slice.next();
-    if (auto going = goes_on(); going.has_error()) co_return going.error();
+    catalog::visit_config_documents(collection, request.routes->table(), params, take, first);
+    for (const BsonDoc& document : documents) {
+      if (!run.wants_more()) break;
+      auto pushing = run.push(document);
+      if (auto pushed = co_await pushing; pushed.has_error()) co_return pushed;
+    }
+    if (documents.size() < documents_at_once) break;
   }
-  if (auto begun = query->begin_finish(); begun.has_error()) co_return begun.error();
-  for (;;) {
-    const auto stepped = query->finish_step();
-    if (stepped.has_error()) co_return stepped.error();
-    if (*stepped) co_return Result<void>();
-    if (!slice.is_over()) continue;
-    co_await slice.next();
-    if (auto going = goes_on(); going.has_error()) co_return going.error();
-  }
+  co_return co_await run.finish();
 }
 
 pipeline::DocumentQuery::Take keep_in(KeptDocuments& kept) {
@@ -98,10 +87,8 @@ const std::vector<std::string_view>& config_collections() { return catalog::conf
 Task<Result<Response>> answer_documents(Context& context, Client& client, const Request& request,
                                         KeptDocuments documents, std::string_view collection, FirstBatch first) {
   const std::size_t bytes = documents.used_bytes();
-  Reservation room = documents.take_room();
   // From here on the cursor pays for all of it.
-  room.release();
-  auto kept = reserve_kept(context, request, collection, bytes);
+  auto kept = reserve_kept(context, request, collection, bytes, documents.take_room());
   if (kept.has_error()) co_return std::move(kept.error());
   ActiveCursor cursor(context, make_cursor(client, request, collection, *std::move(kept)));
   cursor->stage = std::make_unique<DocumentListStage>(documents.take_documents());

@@ -2,11 +2,11 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "proxy/auth/crypto.h"
-#include "proxy/base/time_slice.h"
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/read/config_database.h"
 #include "proxy/exec/read/find.h"
+#include "proxy/exec/read/query_run.h"
 #include "proxy/pipeline/run.h"
 
 namespace spillway::exec {
@@ -16,31 +16,33 @@ namespace {
 // Takes the shards' documents as the stages that follow are to see them.
 class Collector {
  public:
-  Collector(const Routes& routes, pipeline::DocumentQuery& into, KeptDocuments& kept, bool of_sessions)
+  Collector(const Routes& routes, QueryRun& into, KeptDocuments& kept, bool of_sessions)
       : routes_(routes), into_(into), kept_(kept), of_sessions_(of_sessions) {}
 
-  Result<void> take(catalog::ShardIndex shard, DocView document) {
-    if (auto valid = document.validate(); valid.has_error()) return valid.error();
-    if (of_sessions_) return take_session(document);
+  Task<Result<void>> take(catalog::ShardIndex shard, DocView document) {
+    if (auto valid = document.validate(); valid.has_error()) co_return valid.error();
+    if (of_sessions_) co_return co_await take_session(document);
     BsonWriter named;
     named.append_elements(document);
     if (!document["shard"].exists()) named.append("shard", routes_.shard(shard).name);
-    return into_.push(std::move(named).finish());
+    const BsonDoc made = std::move(named).finish();
+    co_return co_await into_.push(made);
   }
+  void renew() noexcept { into_.renew(); }
 
  private:
   // Several shards know a session whose client has used them.
-  Result<void> take_session(DocView session) {
+  Task<Result<void>> take_session(DocView session) {
     const std::string_view id = auth::text_of(session["_id"].bytes);
-    if (!seen_.insert(std::string(id)).second) return {};
-    if (auto charged = kept_.charge(id.size() + seen_overhead_bytes); charged.has_error()) return charged;
-    return into_.push(session);
+    if (!seen_.insert(std::string(id)).second) co_return Result<void>();
+    if (auto charged = kept_.charge(id.size() + seen_overhead_bytes); charged.has_error()) co_return charged;
+    co_return co_await into_.push(session);
   }
 
   static constexpr std::size_t seen_overhead_bytes = 64;
 
   const Routes& routes_;
-  pipeline::DocumentQuery& into_;
+  QueryRun& into_;
   KeptDocuments& kept_;
   const bool of_sessions_;
   absl::flat_hash_set<std::string> seen_;
@@ -48,14 +50,12 @@ class Collector {
 
 // To the end of all its cursors.
 Task<Result<void>> drain(Context& context, const Request& request, ClusterCursor& cursor, Collector& into) {
-  TimeSlice slice(context.pump);
   for (;;) {
     bool open = false;
     for (RemoteCursor& remote : cursor.remotes) {
       for (; remote.has_document(); remote.batches.front().pop()) {
         const DocView document = *remote.front()->peek();
-        if (slice.is_over(document.size())) co_await slice.next();
-        if (auto taken = into.take(remote.shard, document); taken.has_error()) co_return taken.error();
+        if (auto taken = co_await into.take(remote.shard, document); taken.has_error()) co_return taken;
       }
       if (remote.damaged()) co_return malformed_reply("the batch");
       remote.batches.clear();
@@ -66,7 +66,7 @@ Task<Result<void>> drain(Context& context, const Request& request, ClusterCursor
                                                  request.asks});
     auto fetched = co_await fetching;
     if (fetched.has_error()) co_return fetched.error();
-    slice.renew();
+    into.renew();
   }
 }
 
@@ -104,7 +104,8 @@ Task<Result<Response>> statistics_here(Context& context, Client& client, const R
       stages, context.shared.memory.cursors, [&kept](BsonDoc document) { return kept.add(std::move(document)); });
   if (query.has_error()) co_return query.error();
   const Element first = aggregate.pipeline.first();
-  Collector collector(*request.routes, *query, kept, first.as_document().first().name == "$listSessions");
+  QueryRun run(context, request, *query);
+  Collector collector(*request.routes, run, kept, first.as_document().first().name == "$listSessions");
   ActiveCursor cursor(context, make_cursor(client, request, aggregate.collection, Reservation()));
   const BsonDoc body = first_stage_alone(request, first.as_document());
   auto failed = co_await open_remotes(context, request, *cursor, targets, body);
@@ -112,7 +113,8 @@ Task<Result<Response>> statistics_here(Context& context, Client& client, const R
   auto draining = drain(context, request, *cursor, collector);
   const auto drained = co_await draining;
   if (drained.has_error()) co_return drained.error();
-  if (auto finished = query->finish(); finished.has_error()) co_return finished.error();
+  const auto finished = co_await run.finish();
+  if (finished.has_error()) co_return finished.error();
   auto answering =
       answer_documents(context, client, request, std::move(kept), aggregate.collection, aggregate.first);
   co_return co_await answering;

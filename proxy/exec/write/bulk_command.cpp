@@ -279,19 +279,10 @@ BsonDoc BulkTotals::elements() const {
 }
 
 BulkAnswer::BulkAnswer(const BulkCommand& command, const BulkGroup& group, DocView reply, BulkTotals& totals)
-    : command_(command), group_(group), reply_(reply), end_(group.operations.size()) {
+    : command_(command), group_(group), reply_(reply), totals_(totals), end_(group.operations.size()) {
   if (const ValueView errors = reply["writeErrors"]; errors.is_array()) {
     failures_.resize(end_);
-    for (const Element& error : errors.as_document()) {
-      if (!error.is_document()) continue;
-      const auto index = error.as_document()["index"].to_int64();
-      if (!index || *index < 0 || *index >= static_cast<std::int64_t>(failures_.size())) continue;
-      DocView& failure = failures_[static_cast<std::size_t>(*index)];
-      if (failure.empty()) ++totals.errors;
-      failure = error.as_document();
-      failed_ = true;
-      if (command.ordered) end_ = std::min(end_, static_cast<std::size_t>(*index) + 1);
-    }
+    errors_ = errors.as_document().begin();
   }
   const std::int64_t n = reply["n"].to_int64().value_or(0);
   if (group.kind == WriteKind::insert) {
@@ -308,6 +299,21 @@ BulkAnswer::BulkAnswer(const BulkCommand& command, const BulkGroup& group, DocVi
   if (const ValueView error = reply["writeConcernError"]; error.is_document()) {
     totals.write_concern_error = BsonDoc(error.as_document());
   }
+}
+
+bool BulkAnswer::read(std::size_t errors) {
+  for (; !errors_.done(); ++errors_) {
+    if (errors-- == 0) return false;
+    const DocView error = errors_->is_document() ? errors_->as_document() : DocView();
+    const auto index = error["index"].to_int64();
+    if (!index || *index < 0 || *index >= static_cast<std::int64_t>(failures_.size())) continue;
+    DocView& failure = failures_[static_cast<std::size_t>(*index)];
+    if (failure.empty()) ++totals_.errors;
+    failure = error;
+    failed_ = true;
+    if (command_.ordered) end_ = std::min(end_, static_cast<std::size_t>(*index) + 1);
+  }
+  return true;
 }
 
 bool BulkAnswer::next(BsonDoc& result) {

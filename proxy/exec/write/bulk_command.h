@@ -83,11 +83,16 @@ struct BulkTotals {
   BsonDoc elements() const;  // of the reply, after its cursor
 };
 
+// Of a result that has no error, at most, beside an upserted _id.
+inline constexpr std::size_t bulk_result_bytes_max = 96;
+
 // Takes a group's answer with ok: 1 apart.
 class BulkAnswer {
  public:
   // The arguments outlive it.
   BulkAnswer(const BulkCommand& command, const BulkGroup& group, DocView reply, BulkTotals& totals);
+  // Reads up to `errors` of the reply's errors. True: those were all, and the results may be taken.
+  bool read(std::size_t errors);
   // The results that the client hears of, in the order of the group. False: there are no more.
   bool next(BsonDoc& result);
   bool failed() const noexcept { return failed_; }  // some operation has
@@ -96,6 +101,8 @@ class BulkAnswer {
   const BulkCommand& command_;
   const BulkGroup& group_;
   DocView reply_;
+  BulkTotals& totals_;
+  DocIterator errors_;
   std::vector<DocView> failures_;  // by position in the group; empty: none has failed
   std::size_t at_ = 0, end_ = 0;   // executed
   bool failed_ = false;

@@ -90,7 +90,8 @@ bool WriteResults::Reading::step(std::size_t entries) {
   if (results_.kind_ == WriteKind::insert && told > executed_most_) {
     results_.n_ -= told - std::max<std::int64_t>(executed_most_, 0);
   }
-  if (const ValueView concern = reply_["writeConcernError"]; concern.is_document()) {
+  if (const ValueView concern = reply_["writeConcernError"];
+      concern.is_document() && results_.concern_errors_.size() < concern_errors_max) {
     results_.concern_errors_.push_back({BsonDoc(concern.as_document()), std::string(shard_)});
   }
   if (const ValueView retried = reply_["retriedStmtIds"]; retried.is_array()) {

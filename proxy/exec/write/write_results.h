@@ -31,6 +31,8 @@ class WriteResults {
  public:
   // Once the errors' texts take this much, later ones carry their index and code only, as on a server.
   static constexpr std::size_t error_texts_bytes_max = limits::mib;
+  // Later ones are not told: a write in many parts has the same of each.
+  static constexpr std::size_t concern_errors_max = 100;
   // The charge for a write of `operations` operations: all of them may fail.
   static constexpr std::size_t bytes_for(std::size_t operations) noexcept {
     constexpr std::size_t text_bytes = 256;  // where there are few, of each

@@ -211,5 +211,53 @@ TEST_CASE("what is wrong with a bulkWrite is said before anything is written") {
   }
 }
 
+std::string inserts(int operations) {
+  std::string ops;
+  for (int i = 0; i < operations; ++i) ops += (i == 0 ? "[" : ", ") + std::string("{'insert': 0, 'document': {}}");
+  return ops + "]";
+}
+
+// All but this much of what cursors may have.
+Reservation take_all_but(Fixture& f, std::uint64_t bytes) {
+  MemoryBudget& cursors = f.router.shared().memory.cursors;
+  cursors.set_limit(limits::mib);
+  auto held = cursors.try_reserve(limits::mib - bytes);
+  REQUIRE(held);
+  return *std::move(held);
+}
+
+std::string labels_of(const BsonDoc& reply) {
+  const ValueView labels = reply.view()["errorLabels"];
+  return labels.is_array() ? text_of(labels.as_document()) : "";
+}
+
+TEST_CASE("bulkWrite writes nothing that it has no room to tell of") {
+  Fixture f;
+  const Reservation held = take_all_but(f, 16 * limits::kib);
+  const BsonDoc reply = f.run("", inserts(1'000));
+  CHECK(reply.view()["code"].to_int64() == 462);
+  CHECK(labels_of(reply).find("NoWritesPerformed") != std::string::npos);
+  CHECK(f.router.shards.sent.empty());
+}
+
+TEST_CASE("what bulkWrite has written is not offered for a retry, unless shards would know it again") {
+  const bool numbered = GENERATE(false, true);
+  Fixture f;
+  const Reservation held = take_all_but(f, 16 * limits::kib);
+  f.router.shards.answer = [](const Sent& sent) -> std::optional<std::string> {
+    if (sent.command.view()["insert"].as_string() == "d") return all_is_well(sent);
+    return "{'ok': 0.0, 'code': 13, 'errmsg': 'no'}";
+  };
+  const std::string ops = "[{'insert': 1, 'document': {}}, " + inserts(1'000).substr(1);
+  const BsonDoc reply = f.run(std::string(", 'errorsOnly': true, 'ordered': false") +
+                                  (numbered ? ", 'txnNumber': {'$numberLong': '1'}, 'lsid': {'id': {'$binary': "
+                                              "{'base64': 'AAAAAAAAAAAAAAAAAAAAAA==', 'subType': '04'}}}"
+                                            : ""),
+                              ops);
+  REQUIRE(f.router.shards.sent.size() == 2);
+  CHECK(reply.view()["code"].to_int64() == (numbered ? 462 : 6));
+  CHECK((labels_of(reply).find("RetryableError") != std::string::npos) == numbered);
+}
+
 }  // namespace
 }  // namespace spillway::exec

@@ -125,7 +125,10 @@ class FakeCluster {
     table_->tick(Clock::now());
     worker_.loop.poll_until_idle();
   }
-  void forget_sent() { worker_.gateway.sent.clear(); }
+  void forget_sent() {
+    worker_.gateway.sent.clear();
+    worker_.gateway.sent_to_host.clear();
+  }
   exec::ClusterRouter& router() { return router_; }
   exec::Client& client() { return client_; }
   exec::ClusterTable& table() { return *table_; }
@@ -845,6 +848,37 @@ TEST_CASE("what ends sessions is for shards, and not for config servers, whose c
   CHECK(cluster.run(fmt::format("{{'{}': [], '$db': 'admin'}}", command)).view()["ok"].truthy());
   for (std::uint16_t shard = 1; shard <= 2; ++shard) CHECK(cluster.sent_to(shard, command).size() == 1);
   CHECK(cluster.sent_to(0, command).empty());
+}
+
+TEST_CASE("sessions are killed on every host, and the answer names those that were not told") {
+  FakeCluster cluster;
+  cluster.set_replica_sets();
+  auto& hosts = cluster.worker().gateway.states()[1].hosts;
+  hosts.push_back(hosts.front());
+  hosts.back().address.port = 40001;
+  std::swap(hosts.back().primary, hosts.back().secondary);
+  cluster.forget_sent();
+  CHECK(cluster.run("{'killAllSessions': [], '$db': 'admin'}").view()["ok"].truthy());
+  CHECK(cluster.sent_to(1, "killAllSessions").size() == 2);
+  CHECK(cluster.worker().gateway.sent_to_host.back() != cluster.worker().gateway.sent_to_host.front());
+  hosts.back().known = false;
+  const BsonDoc failed = cluster.run("{'killAllSessionsByPattern': [], '$db': 'admin'}");
+  CHECK(failed.view()["code"].to_int64() == 6);
+  CHECK(to_json(failed.view()["failedHosts"]) == to_json(doc("{'x': ['127.0.0.1:40001']}").view()["x"]));
+  CHECK(cluster.sent_to(1, "killAllSessionsByPattern").size() == 1);
+}
+
+TEST_CASE("killSessions without ids kills the user's sessions that other routers began, too") {
+  FakeCluster cluster;
+  cluster.set_replica_sets();
+  cluster.log_in({"ann", "app", {{"readWrite", "app"}}, {}, {}});
+  CHECK(cluster.run("{'killSessions': [], '$db': 'admin'}").view()["ok"].truthy());
+  for (std::uint16_t shard = 1; shard <= 2; ++shard) {
+    const auto sent = cluster.sent_to(shard, "killAllSessionsByPattern");
+    REQUIRE(sent.size() == 1);
+    const DocView pattern = sent.front().view().first().as_document().first().as_document();
+    CHECK(auth::text_of(pattern["uid"].as_binary().data) == auth::text_of(auth::session_uid("app", "ann").view()));
+  }
 }
 
 TEST_CASE("while the config servers are away, what is known serves and the rest fails") {

@@ -2,8 +2,10 @@
 // meanwhile.
 #include <fmt/format.h>
 
+#include "proxy/base/time_slice.h"
 #include "proxy/exec/commands/command_table.h"
 #include "proxy/exec/cursors/cursor_ops.h"
+#include "tests/support/clock_manual.h"
 #include "tests/support/fake_gateway.h"
 
 namespace spillway::exec {
@@ -57,12 +59,48 @@ TEST_CASE("reads of config.chunks give others their turn") {
       CHECK_FALSE(response.failed);
       *ended = true;
     };
+    test::advance_time_at_each_look(TimeSlice::quantum);
     worker.loop.spawn(wait(std::move(running), &done));
     worker.loop.post([&] { other_first = !done; });
     worker.loop.poll_until_idle();
+    test::advance_time_at_each_look({});
     CHECK(done);
     CHECK(other_first);
   }
+}
+
+TEST_CASE("a long pipeline over what this router lists gives turns, and ends at its deadline") {
+  const bool by_time = GENERATE(false, true);
+  FakeWorker worker(test::routing_of(table_of(10)), nothing);
+  std::vector<Client> idle(50);
+  for (std::size_t i = 0; i < idle.size(); ++i) {
+    idle[i].connection_id = i;
+    worker.context.clients.insert(&idle[i]);
+  }
+  test::FakeRequest request(fmt::format(
+      "{{'aggregate': 1, 'pipeline': [{{'$currentOp': {{'idleConnections': true}}}}, {{'$sort': {{'x': 1}}}}, "
+      "{{'$project': {{'y': {{'$range': [0, 1000]}}}}}}], 'cursor': {{}}, 'maxTimeMS': {}, '$db': 'admin'}}",
+      by_time ? 10 : 10'000));
+  Client client;
+  auto running = run_command(worker.context, client, request.request);
+  int turns = 0;
+  std::optional<bool> failed;
+  const auto wait = [](Task<Response> task, std::optional<bool>* ended) -> Task<void> {
+    const Response response = co_await task;
+    *ended = response.failed;
+  };
+  const std::function<void()> take_turn = [&] {
+    if (failed) return;
+    ++turns;
+    worker.loop.post(take_turn);
+  };
+  test::advance_time_at_each_look(TimeSlice::quantum);
+  worker.loop.post(take_turn);
+  worker.loop.spawn(wait(std::move(running), &failed));
+  while (!failed) worker.loop.poll_until_idle();
+  test::advance_time_at_each_look({});
+  CHECK(failed == by_time);
+  if (!by_time) CHECK(turns >= 100);  // pushed, and projected behind the sort
 }
 
 TEST_CASE("reads of config.chunks answer as before") {
