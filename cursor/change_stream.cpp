@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cursor/cursor.h"
+#include "cursor/field_table.h"
 #include "cursor/resume_token.h"
 
 namespace spillway {
@@ -128,8 +129,9 @@ void ChangeStream::take(std::span<RemoteCursor> remotes, const Next& next) {
   if (digits_of(high_water_) < token_digits(token)) high_water_ = BsonDoc(token.as_document());
   const std::string_view operation = text_of(next.event, "operationType");
   ended_ = operation == "invalidate";
-  // Documents of a database that was dropped: it was made again, and its next drop is another one.
-  if (passed_uuid_.empty() && operation == "insert") began_after_invalidation_ = false;
+  // An event of a database that was dropped: it was made again, and its next drop is another one.
+  constexpr FieldTable<4> ends({"drop", "rename", "dropDatabase", "invalidate"});
+  if (passed_uuid_.empty() && !ends.contains(operation)) began_after_invalidation_ = false;
   remotes[next.remote].pop();
 }
 

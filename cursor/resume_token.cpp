@@ -100,16 +100,26 @@ namespace {
 
 constexpr std::size_t time_size = 18, version_size = 4;  // of digits
 
+// The digits from the type of a document key's _id to the end; empty: it has none. Of a value that ends like that name
+// they are more: such keys are compared whole.
+std::string_view from_id_of(std::string_view digits, std::size_t fields_at) noexcept {
+  constexpr std::string_view of_id = "5F696400";  // "_id" and its end
+  for (std::size_t at = fields_at; at + 2 + of_id.size() <= digits.size(); at += 2) {
+    if (digits.substr(at + 2, of_id.size()) == of_id) return digits.substr(at);
+  }
+  return {};
+}
+
+// Up to 5.2 an insert's key has the fields that the shard key has when the event is read, and the _id: a shard key that
+// was added, refined, or is not known any more changes what stands before the _id.
 bool is_same_event(std::string_view digits, std::string_view wanted) noexcept {
   if (digits == wanted) return true;
   const auto token = ResumeToken::parse(wanted);
   if (!token || token->document_key_at == 0) return false;
-  // An object's fields follow its type. That it has one field only shows in the other one: it ends in the same way.
-  const std::size_t fields_at = token->document_key_at + 2;
-  constexpr std::string_view of_id = "5F696400";  // "_id" and its end
-  if (fields_at + 2 + of_id.size() > wanted.size() || digits.size() <= wanted.size()) return false;
-  if (wanted.substr(fields_at + 2, of_id.size()) != of_id) return false;
-  return digits.substr(0, fields_at) == wanted.substr(0, fields_at) && digits.ends_with(wanted.substr(fields_at));
+  const std::size_t fields_at = token->document_key_at + 2;  // behind an object's type
+  if (digits.substr(0, fields_at) != wanted.substr(0, fields_at)) return false;
+  const std::string_view id = from_id_of(wanted, fields_at);
+  return !id.empty() && id == from_id_of(digits, fields_at);
 }
 
 // The operations that a version 1 does not name.

@@ -39,7 +39,7 @@ bool is_same_time(std::string_view digits, std::string_view other) noexcept;
 bool is_same_version(std::string_view digits, std::string_view other) noexcept;
 
 // Where the event of these digits comes, beside the event of `wanted`; equivalent: it is that event. Also if its
-// collection has been sharded since (then the document's key has the shard key before the _id), or if a shard of
+// collection has another shard key since (the document's key has the shard key before the _id), or if a shard of
 // another release tells of it, whose tokens have another version. Then an event of the same time of which the digits do
 // not say on which side of `wanted` it came is `greater`: better twice than never.
 std::weak_ordering event_order(std::string_view digits, std::string_view wanted);

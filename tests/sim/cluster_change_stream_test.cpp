@@ -703,6 +703,55 @@ TEST_CASE("the client's stages see every event, and shards leave out what a filt
   CHECK(stream.mark == end);
 }
 
+TEST_CASE("shards leave out the images that the client does not want", "[cluster]") {
+  struct Case {
+    const char* stages;
+    const char* unset;  // what shards are told
+    const char* options = "";
+  };
+  const Case cases[] = {
+      {R"({"$unset": "fullDocumentBeforeChange"})", R"([ "fullDocumentBeforeChange" ])"},
+      {R"({"$unset": ["fullDocument.a", "updateDescription"]})", R"([ "fullDocument.a", "updateDescription" ])"},
+      {R"({"$project": {"fullDocument": 0}})", R"([ "fullDocument" ])"},
+      {R"({"$match": {"operationType": "insert"}}, {"$project": {"fullDocument": 0}})", R"([ "fullDocument" ])"},
+      {R"({"$match": {"fullDocument.a": 1}}, {"$project": {"fullDocument": 0}})", ""},
+      {R"({"$project": {"fullDocument": 0}})", "", R"("fullDocument": "updateLookup")"},
+      {R"({"$project": {"fullDocument": 0, "ns": 0}})", ""},
+      {R"({"$project": {"documentKey": 1}})", ""},
+      {R"({"$unset": "ns"})", ""},
+  };
+  for (const Case& each : cases) {
+    CAPTURE(each.stages, each.options);
+    StreamWorld sim(2);
+    Stream stream = sim.open(*sim.client, each.options, std::string(", ") + each.stages);
+    std::string unset;
+    for (const Element& stage : sim.changes[0]->opened.back().view()["pipeline"].as_document()) {
+      const Element first = stage.as_document().first();
+      if (first.name == "$unset") unset = to_json(first);
+    }
+    CHECK(unset == each.unset);
+    const std::string event = sim.changes[1]->add("insert", 2);
+    sim.read(stream, 1);
+    if (std::string_view(each.stages).find("fullDocument.a\": 1") == std::string_view::npos) {
+      CHECK(stream.events == Digits{event});
+    }
+  }
+}
+
+TEST_CASE("a database's next drop ends its stream, though a filter hides what is written to it", "[cluster]") {
+  StreamWorld sim(2, 0, wire_7_0);
+  const std::string_view of_db = R"(1, "$db": "rec")";
+  Stream stream = sim.open(*sim.client, "", "", of_db);
+  const std::string invalidate = sim.changes[0]->add("dropDatabase", 0);
+  sim.read(stream, 2);
+  Stream again = sim.open(*sim.other, fmt::format(R"("startAfter": {{"_data": "{}"}})", invalidate),
+                          R"(, {"$match": {"operationType": "update"}})", of_db);
+  sim.changes[1]->add("insert", 1);
+  const std::string second = sim.changes[1]->add("dropDatabase", 0);
+  for (int i = 0; i < 5 && again.id != 0; ++i) sim.read(again, 1);
+  CHECK(again.id == 0);
+}
+
 TEST_CASE("a stage that takes the token away is an error, and one that no stream may have is refused", "[cluster]") {
   StreamWorld sim(2);
   Stream stream = sim.open(*sim.client, "", R"(, {"$project": {"_id": 0}})");
@@ -711,6 +760,7 @@ TEST_CASE("a stage that takes the token away is an error, and one that no stream
   do reply = call(*sim.world, *sim.client, sim.get_more(stream, 1000));
   while (is_ok(reply) && batch_of(reply).empty());
   CHECK(code_of(reply) == 280);
+  CHECK(to_json(reply.view()["errorLabels"]) == R"([ "NonResumableChangeStreamError" ])");
   sim.require_quiet();
   CHECK(code_of(call(*sim.world, *sim.client, R"({"aggregate": "c", "pipeline": [{"$changeStream": {}},
       {"$sort": {"_id": 1}}], "cursor": {}, "$db": "rec"})")) == 20);

@@ -208,6 +208,11 @@ BsonDoc resolving_command(std::span<const Names::value_type> names) {
   return std::move(out).finish();
 }
 
+// An error that fewer users may not have: they are too large for one reply, or one of them cannot be told of.
+bool is_about_users(const ShardOutcome& outcome) {
+  return outcome.answered() && !outcome.error->is(ErrorCode::unauthorized) && !shard::is_retriable(outcome.error->code);
+}
+
 constexpr int tries_max = 5;
 
 // False: other users were fed that were read later, and nothing has changed.
@@ -232,11 +237,24 @@ Task<Result<bool>> read_users_once(Context& context, std::string* generation) {
   }
   std::vector<auth::UserSpec> users;
   std::size_t unknown_roles = 0;
+  std::size_t at_once = users_resolved_at_once;
   for (std::span<const Names::value_type> left = names; !left.empty();) {
-    const std::size_t count = std::min(left.size(), users_resolved_at_once);
+    const std::size_t count = std::min(left.size(), at_once);
     auto asking = ask_for_users(context, resolving_command(left.first(count)));
     const ShardOutcome outcome = co_await asking;
-    if (outcome.error) co_return *outcome.error;
+    if (outcome.error && !is_about_users(outcome)) co_return *outcome.error;
+    if (outcome.error && count > 1) {
+      at_once = count / 2;
+      continue;
+    }
+    if (outcome.error) {
+      // Better out than with rights that may have been taken away.
+      log::warning("users: {}@{} is left out, since the config servers do not tell of this user: {}",
+                   left.front().first, left.front().second, outcome.error->message);
+      left = left.subspan(1);
+      continue;
+    }
+    at_once = std::min(2 * at_once, users_resolved_at_once);
     const auto batch = sound(outcome.body()["users"]);
     if (batch.has_error()) co_return batch.error();
     add_users(users, *batch, unknown_roles);

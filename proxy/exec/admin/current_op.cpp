@@ -242,7 +242,8 @@ Task<Result<void>> all_operations(Context& context, const Request& request, Curr
   for (const Rows& rows : answers) {
     if (rows.failed) co_return *rows.failed;
     for (const BsonDoc& row : rows.kept.documents()) {
-      if (auto pushed = co_await into.push(row); pushed.has_error()) co_return pushed;
+      auto pushing = into.push(row);
+      if (auto pushed = co_await pushing; pushed.has_error()) co_return pushed;
     }
   }
   co_return co_await into.finish();

@@ -128,7 +128,8 @@ Task<Result<void>> list_data_distribution(Context& context, const Request& reque
     for (const auto& [shard, statistics] : shards) append_shard(out, request.routes->shard(shard).name, statistics);
     out.end();
     const BsonDoc document = std::move(out).finish();
-    if (auto pushed = co_await into.push(document); pushed.has_error()) co_return pushed;
+    auto pushing = into.push(document);
+    if (auto pushed = co_await pushing; pushed.has_error()) co_return pushed;
   }
   co_return co_await into.finish();
 }

@@ -116,7 +116,8 @@ Task<Result<void>> list_local_sessions(Context& context, ListedSessions listed, 
     }
   }
   for (const auto& [id, row] : newest) {
-    if (auto pushed = co_await into.push(row); pushed.has_error()) co_return pushed;
+    auto pushing = into.push(row);
+    if (auto pushed = co_await pushing; pushed.has_error()) co_return pushed;
   }
   co_return co_await into.finish();
 }

@@ -16,6 +16,7 @@
 #include "proxy/base/memory_wait.h"
 #include "proxy/base/time_slice.h"
 #include "proxy/catalog/versions.h"
+#include "proxy/exec/access/transactions.h"
 #include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/forward.h"
@@ -36,6 +37,9 @@ namespace {
 
 constexpr std::int32_t resume_token_not_found = 40585;   // of 4.2
 constexpr std::int32_t change_stream_fatal_error = 280;  // from 4.4 on
+constexpr std::int32_t change_stream_history_lost = 286;
+// Copies of an event that no budget has.
+constexpr std::size_t copies_free_bytes = 64 * limits::kib;
 constexpr std::int32_t invalid_resume_token = 260;
 constexpr std::int64_t await_ms_default = 1'000;
 // A shard tells after so long what it promises, so that the others' events may leave; but not in a hurry, for clients
@@ -57,10 +61,12 @@ struct StreamSpec {
   DocView options;     // of $changeStream
   BsonDoc stages;      // the client's, behind it: an array
   BsonDoc pushed;      // of those, what a shard may do: a filter; {}: nothing
+  BsonDoc unset;       // likewise, an $unset
   bool looks_up = false;
   ValueView token;     // of resumeAfter or startAfter
   std::uint64_t resume_time = 0;  // of the event to begin after; 0: none
   std::uint64_t begins_at = 0;    // the token's time, with which the shards begin; 0: with what the client gave
+  bool after_database = false;    // behind the invalidation of a stream of a database
 };
 
 // Does a filter look at this field only through plain paths, none of which begins with `field`?
@@ -79,16 +85,57 @@ bool is_free_of(DocView filter, std::string_view field, int depth = 0) {
   return true;
 }
 
-// The filter of the first $match, and the events that the router must see, whatever the client wants.
+// The filter of the first $match, and the events that the router must see, whatever the client wants. Behind an
+// invalidation each event tells that the database is there again.
 BsonDoc pushed_filter(const StreamSpec& spec) {
   const DocView filter = leading_match(spec.stages);
-  if (filter.empty() || (spec.looks_up && !is_free_of(filter, "fullDocument"))) return {};
+  if (filter.empty() || spec.after_database || (spec.looks_up && !is_free_of(filter, "fullDocument"))) return {};
   BsonWriter out;
   out.begin_array("$or").append_item(filter);
   out.begin_document_item().append("operationType", "invalidate").end();
   if (spec.resume_time != 0) out.begin_document_item().append_timestamp("clusterTime", spec.resume_time).end();
   out.end();
   return std::move(out).finish();
+}
+
+// The fields that a stage takes away and does nothing else; empty: it does more, or is no such stage.
+std::vector<std::string_view> taken_away(const Element& stage) {
+  std::vector<std::string_view> fields;
+  if (stage.name == "$unset" && stage.is_string()) {
+    fields.push_back(stage.as_string());
+  } else if (stage.name == "$unset" && stage.is_array()) {
+    for (const Element& field : stage.as_document()) {
+      if (!field.is_string()) return {};
+      fields.push_back(field.as_string());
+    }
+  } else if (stage.name == "$project" && stage.is_document()) {
+    for (const Element& field : stage.as_document()) {
+      if (field.is_document() || field.is_string() || field.truthy()) return {};
+      fields.push_back(field.name);
+    }
+  }
+  return fields;
+}
+
+// An $unset of images of documents in front of all other stages, or behind the first $match: shards leave them out too,
+// so that events stay small. The router reads none of these fields but the one that it looks up.
+BsonDoc pushed_unset(const StreamSpec& spec) {
+  const DocView filter = leading_match(spec.stages);
+  auto stage = spec.stages.view().begin();
+  if (!filter.empty()) ++stage;
+  if (stage.done()) return {};
+  const auto fields = taken_away(stage->as_document().first());
+  BsonWriter out;
+  out.begin_array("$unset");
+  for (const std::string_view field : fields) {
+    const std::string_view image = field.substr(0, field.find('.'));
+    constexpr FieldTable<3> images({"fullDocument", "fullDocumentBeforeChange", "updateDescription"});
+    if (!images.contains(image) || (spec.looks_up && image == "fullDocument")) return {};
+    if (!filter.empty() && !is_free_of(filter, image)) return {};
+    out.append_item(field);
+  }
+  out.end();
+  return fields.empty() ? BsonDoc() : std::move(out).finish();
 }
 
 Result<StreamSpec> read_spec(const AggregateArguments& aggregate) {
@@ -111,6 +158,7 @@ Result<StreamSpec> read_spec(const AggregateArguments& aggregate) {
                    "Attempting to resume a change stream using 'resumeAfter' is not allowed from an invalidate "
                    "notification.");
     }
+    spec.after_database = token && token->from_invalidate && token->document_key_at == 0;
     // Shards refuse an event's token without a collection, for a collection's stream.
     const bool fits = token && (token->high_water_mark || token->document_key_at != 0 || aggregate.collection.empty());
     if (fits) spec.begins_at = token->cluster_time;
@@ -131,6 +179,7 @@ Result<StreamSpec> read_spec(const AggregateArguments& aggregate) {
   }
   spec.stages = std::move(stages).finish();
   spec.pushed = pushed_filter(spec);
+  spec.unset = pushed_unset(spec);
   return spec;
 }
 
@@ -154,6 +203,7 @@ BsonDoc command_for_shards(const Context& context, const Request& request, const
   append_options(out, spec.options);
   out.end().end();
   if (!spec.pushed.view().empty()) out.begin_document_item().append("$match", spec.pushed).end();
+  if (!spec.unset.view().empty()) out.append_item(spec.unset.view());
   out.end();
   out.append("fromMongos", true);
   std::int32_t oldest = config_wire_version(context), newest = oldest;
@@ -288,9 +338,16 @@ bool is_resumable(std::int32_t code) noexcept {
 }  // namespace
 
 Error error_of_stream(Error error) {
+  const auto label = [&error](const char* name) {
+    if (!has_label(error, name)) error.labels.emplace_back(name);
+  };
   // It has left the cluster: a stream over the others goes on.
   if (error.is(ErrorCode::shard_not_found)) error.code = static_cast<std::int32_t>(ErrorCode::host_unreachable);
-  if (is_resumable(error.code)) error.labels.emplace_back("ResumableChangeStreamError");
+  if (is_resumable(error.code)) label("ResumableChangeStreamError");
+  // Drivers for servers before 4.4 begin again after all others. Source: mongod's error_codes.err.
+  if (error.code == change_stream_fatal_error || error.code == change_stream_history_lost) {
+    label("NonResumableChangeStreamError");
+  }
   return error;
 }
 
@@ -447,7 +504,16 @@ struct Filling {
       if (found.has_error()) co_return std::move(found.error());
       changed = *std::move(found);
     }
-    // No budget has these copies: there is no wait from here on, but for a shard that runs the stages.
+    // Copies that last while a shard runs the stages are paid for; the others end before there is a wait.
+    const std::size_t copied_bytes = event.size() + (changed ? changed->document.size() : 0);
+    Reservation room;
+    if (staged_by_shard && copied_bytes > copies_free_bytes) {
+      auto taking = take_reservation(context, request, context.shared.memory.cursors, copied_bytes,
+                                     "an event whose stages a shard runs");
+      auto taken = co_await taking;
+      if (taken.has_error()) co_return std::move(taken.error());
+      room = *std::move(taken);
+    }
     BsonDoc made = copy_without(event, sort_key);
     if (looks_up) {
       auto with = with_document(made, changed);

@@ -55,7 +55,8 @@ Task<Result<void>> drain(Context& context, const Request& request, ClusterCursor
     for (RemoteCursor& remote : cursor.remotes) {
       for (; remote.has_document(); remote.batches.front().pop()) {
         const DocView document = *remote.front()->peek();
-        if (auto taken = co_await into.take(remote.shard, document); taken.has_error()) co_return taken;
+        auto taking = into.take(remote.shard, document);
+        if (auto taken = co_await taking; taken.has_error()) co_return taken;
       }
       if (remote.damaged()) co_return malformed_reply("the batch");
       remote.batches.clear();
