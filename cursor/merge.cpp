@@ -30,9 +30,10 @@ Result<Bytes> Merge::elements() {
   const DocView whole = document();
   const std::vector<std::string>& strip = state_.strip_fields;
   if (strip.empty()) return Bytes(whole.data() + 4, whole.size() - 5);
-  std::optional<Bytes> cut = at_ < heads_.size() ? heads_[at_].cut : std::nullopt;
-  if (!cut && strip.size() == 1 && strip[0].find('.') == std::string::npos) {
-    cut = elements_before_last(whole, whole.find(strip[0]));
+  std::optional<Bytes> cut;
+  if (strip.size() == 1) {
+    if (at_ < heads_.size()) cut = heads_[at_].cut;
+    if (!cut && strip[0].find('.') == std::string::npos) cut = elements_before_last(whole, whole.find(strip[0]));
   }
   if (cut) return *cut;
   // Copied field by field: of a damaged one only the beginning would be left.

@@ -301,6 +301,14 @@ TEST_CASE("while config servers hang, repeated requests add no questions", "[clu
     CHECK(code_of(sim.ask(R"({"find": "unknown", "maxTimeMS": 200, "$db": "rec"})")) == 50);
   }
   CHECK(questions.running() - before <= 5);  // those of the first second
+  std::vector<std::unique_ptr<SimClient>> clients;
+  std::vector<std::shared_ptr<Pending>> pending;
+  for (int i = 0; i < 300; ++i) {
+    clients.push_back(sim.world->client());
+    pending.push_back(start(*sim.world, *clients.back(), json(R"({"find": "other", "maxTimeMS": 500, "$db": "rec"})")));
+  }
+  REQUIRE(sim.world->run_until([&] { return pending.back()->done; }, seconds(10)));
+  CHECK(questions.running() - before <= 2 * 70);  // of two workers
   sim.cluster.config_server(0).delay = {};
   sim.world->run_for(minutes(10));
   CHECK(questions.running() == 0);

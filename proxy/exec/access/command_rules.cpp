@@ -179,7 +179,21 @@ bool may_facet(const Subject& subject, const Source& source, DocView facets, int
 
 // $merge is written as "collection", or with `into` and further fields.
 bool may_merge(const Subject& subject, const Source& source, const Element& stage, int depth) {
-  const ActionSet actions = bypass(subject) | ActionSet{insert, update};
+  // Servers take the last of two fields with one name.
+  const auto is_always = [&stage](std::string_view name, std::initializer_list<std::string_view> modes) {
+    bool found = false;
+    for (const Element& field : stage.is_document() ? stage.as_document() : DocView()) {
+      if (field.name != name) continue;
+      if (!field.is_string() || std::find(modes.begin(), modes.end(), field.as_string()) == modes.end()) return false;
+      found = true;
+    }
+    return found;
+  };
+  const bool inserts_only = is_always("whenMatched", {"fail"});
+  const bool updates_only = !inserts_only && is_always("whenNotMatched", {"fail", "discard"});
+  const ActionSet actions = bypass(subject) | (inserts_only   ? ActionSet(insert)
+                                               : updates_only ? ActionSet(update)
+                                                              : ActionSet{insert, update});
   if (!stage.is_document()) return may_on_target(subject, stage, actions);
   bool targeted = false;
   for (const Element& field : stage.as_document()) {
@@ -362,7 +376,8 @@ bool may_view(const Subject& subject) {
 
 bool may_create(const Subject& subject) {
   const ActionSet capped = says(subject.body, "capped") ? ActionSet(convert_to_capped) : ActionSet();
-  return subject.may_on_collection(capped | create_collection) && may_view(subject);
+  const bool by_insert = !subject.body["viewOn"].exists() && subject.may_on_collection(capped | insert);
+  return (by_insert || subject.may_on_collection(capped | create_collection)) && may_view(subject);
 }
 // One of them alone would show more of the source, or of another one, through what the other keeps.
 bool may_coll_mod(const Subject& subject) {

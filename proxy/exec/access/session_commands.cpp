@@ -526,6 +526,7 @@ Error not_in_transaction(const Request& request) {
 
 Task<Result<Response>> run_commit(Context& context, Client&, const Request& request) {
   if (!request.in_transaction) co_return not_in_transaction(request);
+  if (auto checked = check_api_of_transaction(context, request); checked.has_error()) co_return checked.error();
   auto answer = co_await commit_transaction(context, request);
   if (answer.has_value() && !answer->failed) context.shared.transactions->count_commit();
   // An earlier attempt may have committed it. Drivers take the result for unknown by the code.

@@ -85,6 +85,11 @@ Result<TransactionConcern> read_concern_of(const Request& request) {
 
 }  // namespace
 
+Result<void> check_api_of_transaction(const Context& context, const Request& request) {
+  if (request.start_transaction) return {};
+  return context.shared.transactions->check_api(request.lsid, *request.txn_number, request.api);
+}
+
 Task<void> abort_on_shards(Context& context, OpenTransaction open, TimePoint deadline) {
   auto aborting = send_abort(context, std::move(open), deadline);
   auto ignored = co_await aborting;  // a shard that did not get it lets the transaction expire
@@ -96,6 +101,7 @@ Result<void> begin_statement(Context& context, const Request& request) {
     return Error(ErrorCode::operation_not_supported_in_transaction,
                  fmt::format("Cannot run command against the '{}' database in a transaction", request.db));
   }
+  if (auto checked = check_api_of_transaction(context, request); checked.has_error()) return checked;
   std::optional<TransactionConcern> begins;
   if (request.start_transaction) {
     auto concern = read_concern_of(request);
@@ -109,6 +115,7 @@ Result<void> begin_statement(Context& context, const Request& request) {
                                                                 request.user);
   if (step.to_abort) context.background.start(abort_on_shards(context, *std::move(step.to_abort)));
   if (step.error) return *std::move(step.error);
+  if (begins) context.shared.transactions->note_api(request.lsid, *request.txn_number, request.api);
   return {};
 }
 
@@ -179,6 +186,7 @@ Task<Result<void>> check_transaction(Context& context, const Request& request,
   if (auto checked = check_retryable(context, request, targets); checked.has_error())
     co_return checked.error();
   if (context.in_cluster()) co_return Result<void>();  // begin_statement() has seen it
+  if (auto checked = check_api_of_transaction(context, request); checked.has_error()) co_return checked;
   auto step = context.shared.transactions->statement(request.lsid, *request.txn_number,
                                                      request.start_transaction, targets,
                                                      writes_data(request.name), Clock::now(), request.user);
@@ -189,6 +197,9 @@ Task<Result<void>> check_transaction(Context& context, const Request& request,
     co_await aborting;
   }
   if (step.error) co_return *step.error;
+  if (request.start_transaction) {
+    context.shared.transactions->note_api(request.lsid, *request.txn_number, request.api);
+  }
   co_return Result<void>();
 }
 

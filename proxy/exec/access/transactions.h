@@ -54,6 +54,9 @@ Result<Response> with_recovery_token(Context& context, const Request& request, R
 // failure of a command; other code need not. A command that began a transaction on its shard cannot be tried again by
 // itself; the whole transaction can.
 Error label_failure(const Request& request, Error error);
+// APIMismatchError(347), unless the transaction was begun with the request's API parameters. REQUIRES a transaction's
+// statement or commit.
+Result<void> check_api_of_transaction(const Context& context, const Request& request);
 bool has_label(const Error& error, std::string_view label) noexcept;
 
 }  // namespace spillway::exec

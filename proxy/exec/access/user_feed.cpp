@@ -15,6 +15,7 @@
 #include "proxy/config/parameters.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/process_memory.h"
+#include "proxy/shard/topology.h"
 #include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {

@@ -25,6 +25,8 @@ constexpr auto keys_patience = std::chrono::seconds(10);
 constexpr auto joined_after = std::chrono::seconds(1);
 // To the first worker, unanswered, about databases and about collections. Any client can ask for names.
 constexpr std::size_t questions_max = 10'000;
+// While fewer wait, a request within a name's first second has a question of its own, whose answer is newer.
+constexpr std::size_t answered_each_max = 64;
 // "db.collection": servers keep none with a longer name.
 constexpr std::size_t namespace_bytes_max = 255;
 
@@ -116,23 +118,31 @@ struct ClusterRouter::Asked {
 template <class Value>
 std::shared_ptr<ClusterRouter::Asked<Value>> ClusterRouter::ask_first_worker(
     std::function<Task<Result<Value>>(ClusterTable&)> ask) {
+  if (*unanswered_ >= questions_max) return nullptr;
+  ++*unanswered_;
   auto asked = std::make_shared<Asked<Value>>();
-  constexpr auto answer = [](std::shared_ptr<Asked<Value>> of, Loop* home, ClusterTable* table,
+  constexpr auto answer = [](std::shared_ptr<Asked<Value>> of, Loop* home, std::shared_ptr<std::size_t> unanswered,
+                             ClusterTable* table,
                              std::function<Task<Result<Value>>(ClusterTable&)> question) -> Task<void> {
     auto result = co_await question(*table);
-    home->post([of = std::move(of), result = std::move(result)]() mutable {
+    home->post([of = std::move(of), unanswered = std::move(unanswered), result = std::move(result)]() mutable {
+      --*unanswered;
       of->answer.emplace(std::move(result));
       shard::wake_all(of->line);
     });
   };
-  table_.worker().loop.post([asked, ask = std::move(ask), home = &context_.loop, table = &table_, answer]() mutable {
-    table->worker().background.start(answer(asked, home, table, std::move(ask)));
+  table_.worker().loop.post([asked, ask = std::move(ask), home = &context_.loop, unanswered = unanswered_,
+                             table = &table_, answer]() mutable {
+    table->worker().background.start(answer(asked, home, std::move(unanswered), table, std::move(ask)));
   });
   return asked;
 }
 
 template <class Value>
 Task<Result<Value>> ClusterRouter::answer_of(std::shared_ptr<Asked<Value>> asked, RouteWait wait) {
+  if (!asked) {
+    co_return Error(ErrorCode::network_interface_exceeded_time_limit, "too many questions wait for the config servers");
+  }
   const TimePoint given_up = std::min(wait.deadline, Clock::now() + cluster::config_patience);
   if (!asked->answer) {
     shard::Waiter waiter(context_.loop, given_up);
@@ -154,17 +164,13 @@ Task<Result<Value>> ClusterRouter::ask_about(Questions<Value>& questions, std::s
   std::shared_ptr<Asked<Value>> asked;
   if (const auto found = questions.find(name); found != questions.end()) asked = found->second.lock();
   const bool goes_on = asked && !asked->answer && !asked->forgotten && asked->after >= after;
-  if (!goes_on || asked->at + joined_after >= Clock::now()) {
+  const bool joins = goes_on && (*unanswered_ >= answered_each_max || asked->at + joined_after < Clock::now());
+  if (!joins) {
     if (questions.size() >= questions_max) {
       absl::erase_if(questions, [](const auto& each) { return each.second.expired(); });
     }
-    if (questions.size() >= questions_max) {
-      co_return Error(ErrorCode::network_interface_exceeded_time_limit,
-                      "too many questions wait for the config servers");
-    }
-    asked = ask_first_worker<Value>(std::move(ask));
-    asked->after = after;
-    if (!goes_on) questions[std::move(name)] = asked;  // else the older one will serve sooner
+    if (asked = ask_first_worker<Value>(std::move(ask)); asked) asked->after = after;
+    if (!goes_on && asked) questions[std::move(name)] = asked;  // else the older one will serve sooner
   }
   auto answering = answer_of<Value>(std::move(asked), wait);
   co_return co_await answering;
@@ -219,10 +225,13 @@ Task<Result<void>> ClusterRouter::learn_collection(std::string ns, RouteWait wai
   co_return Result<void>();
 }
 
-Task<void> ClusterRouter::learn_keys(TimePoint deadline) {
+Task<void> ClusterRouter::learn_keys(RouteWait wait) {
   std::function<Task<Result<bool>>(ClusterTable&)> ask = [](ClusterTable& table) { return table.look_for_keys(); };
-  auto asking = answer_of<bool>(ask_first_worker<bool>(std::move(ask)),
-                                {.deadline = std::min(deadline, Clock::now() + keys_patience)});
+  // One question for all: a client that has not logged in may name any key.
+  auto asked = keys_asked_.lock();
+  if (!asked || asked->answer) keys_asked_ = asked = ask_first_worker<bool>(std::move(ask));
+  wait.deadline = std::min(wait.deadline, Clock::now() + keys_patience);
+  auto asking = answer_of<bool>(std::move(asked), wait);
   static_cast<void>(co_await asking);  // what is known is used
 }
 

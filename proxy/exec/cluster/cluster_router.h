@@ -26,7 +26,7 @@ class ClusterRouter final : public Router {
 
   std::optional<Routes> resolve(const RouteNames& names) override;
   Task<Result<void>> learn(RouteNames names, RouteWait wait) override;
-  Task<void> learn_keys(TimePoint deadline) override;
+  Task<void> learn_keys(RouteWait wait) override;
   Task<Result<std::uint64_t>> know_shards(std::uint64_t time, RouteWait wait);
   // Has the first worker read something again; all workers' next commands know it.
   using Reads = Task<Result<void>> (ClusterTable::*)();
@@ -75,6 +75,7 @@ class ClusterRouter final : public Router {
   using Names = absl::flat_hash_map<std::string, Known<Ptr>>;
   template <class Ptr>
   static void keep(Names<Ptr>& names, const std::string& name, Known<Ptr> known);
+  // Null: too many wait for the config servers.
   template <class Value>
   std::shared_ptr<Asked<Value>> ask_first_worker(std::function<Task<Result<Value>>(ClusterTable&)> ask);
   template <class Value>
@@ -91,6 +92,9 @@ class ClusterRouter final : public Router {
   absl::flat_hash_set<Learning*> learning_;
   Questions<cluster::KnownDatabase> databases_asked_;
   Questions<cluster::KnownCollection> collections_asked_;
+  std::weak_ptr<Asked<bool>> keys_asked_;
+  // Questions of all kinds; each answer counts one down, on this worker.
+  std::shared_ptr<std::size_t> unanswered_ = std::make_shared<std::size_t>(0);
   Routes::DatabasePtr admin_, config_;  // on the config servers
   catalog::ConcernDefaults::Ptr concern_defaults_;
   Names<Routes::DatabasePtr> databases_;

@@ -277,7 +277,8 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
   if (tells_time) {
     auto taken = take_client_time(context, client, request);
     if (taken.has_error() && taken.error().code == key_not_found) {
-      co_await context.router->learn_keys(request.deadline);
+      const RouteWait for_keys{.deadline = request.deadline, .interrupt = request.interrupt};
+      co_await context.router->learn_keys(for_keys);
       taken = take_client_time(context, client, request);
     }
     if (taken.has_error()) co_return refuse(context.shared.metrics, taken.error());

@@ -323,7 +323,8 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
     if (!begins_again(request, *answer)) co_return *std::move(answer);
     if (failure_of(*answer) == key_not_found) {
       if (std::exchange(learned_keys, true)) co_return *std::move(answer);
-      co_await context.router->learn_keys(request.deadline);
+      const RouteWait for_keys{.deadline = request.deadline, .interrupt = request.interrupt};
+      co_await context.router->learn_keys(for_keys);
       answer.reset();
       continue;
     }

@@ -20,8 +20,9 @@ constexpr std::string_view unpack_stage = "$_internalUnpackBucket";
 // Arguments that both commands have.
 constexpr std::array<std::string_view, 5> shared_arguments = {"collation", "hint", "let", "allowDiskUse",
                                                               "bypassDocumentValidation"};
-constexpr std::array<std::string_view, 8> find_only = {
-    "awaitData", "allowPartialResults", "max", "min", "oplogReplay", "returnKey", "showRecordId", "tailable"};
+constexpr std::array<std::string_view, 9> find_only = {
+    "awaitData",       "allowPartialResults", "max",          "min",     "noCursorTimeout",
+    "oplogReplay",     "returnKey",           "showRecordId", "tailable"};
 
 void append_stage(BsonWriter& out, std::string_view stage, ValueView value) {
   if (!value.is_document() || value.as_document().empty()) return;
@@ -42,8 +43,12 @@ Result<void> append_find_stages(BsonWriter& out, DocView find) {
     if (!set) continue;
     return Error(invalid_pipeline_operator, fmt::format("Option {} not supported in aggregation.", option));
   }
+  const ValueView sort = find["sort"];
+  if (sort.is_document() && sort.as_document()["$natural"].exists()) {
+    return Error(invalid_pipeline_operator, "Sort option $natural not supported in aggregation.");
+  }
   append_stage(out, "$match", find["filter"]);
-  append_stage(out, "$sort", find["sort"]);
+  append_stage(out, "$sort", sort);
   append_number_stage(out, "$skip", find["skip"]);
   append_number_stage(out, "$limit", find["limit"]);
   if (find["singleBatch"].truthy() && !find["limit"].truthy()) append_number_stage(out, "$limit", find["batchSize"]);
@@ -108,8 +113,13 @@ void append_cursor(BsonWriter& out, DocView command) {
     return;
   }
   out.begin_document("cursor");
-  const auto size = command["batchSize"].truncated_int64();
-  if (command.first().name == "find" && size && !command["singleBatch"].truthy()) out.append("batchSize", *size);
+  // A single batch, which a mongos gives of a view only with a limit of 1, has all up to the limit.
+  const bool single = command["singleBatch"].truthy();
+  const auto size = command[single ? "limit" : "batchSize"].truncated_int64();
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  if (command.first().name == "find" && size && (!single || *size != 0)) {
+    out.append("batchSize", single ? std::min(std::abs(std::max(*size, -most)), most) : *size);
+  }
   out.end();
 }
 

@@ -97,7 +97,7 @@ class Router {
   // FailedToSatisfyReadPreference(133) and HostUnreachable(6) if they are away.
   virtual Task<Result<void>> learn(RouteNames names, RouteWait wait) = 0;
   // A signature's key is not known: reads the cluster's keys, unless that was done within the last second.
-  virtual Task<void> learn_keys(TimePoint) { co_return; }
+  virtual Task<void> learn_keys(RouteWait) { co_return; }
   // A shard has refused a command: what is known of this name is too old. Requests under way keep their routes.
   virtual void note_stale(RouteName name) = 0;
   // Of the cluster, as last read; null: nothing was set.

@@ -1,5 +1,5 @@
-// The owners of logical sessions: (user, lsid) is the key. The shards see one user, the router's own, so the router
-// itself refuses another user's lsid.
+// The owners of logical sessions. The shards of a static table see one user, the router's own, so the router itself
+// refuses another user's lsid. Those of a cluster are told the user.
 //
 // Thread-safe, striped by lsid. An entry lives for as long as shards keep a session: 30 minutes after its
 // last use. When the table is full, the user with most sessions loses the least recently used one: so no user is kept

@@ -361,6 +361,25 @@ void TransactionTable::forget(std::string_view lsid, std::int64_t txn_number, Ti
   if (begun) stripe.erase(found);
 }
 
+void TransactionTable::note_api(std::string_view lsid, std::int64_t txn_number, const ApiParameters& api) {
+  const Key key = key_of(lsid);
+  Stripe& stripe = stripe_of(key);
+  const MutexLock lock(stripe.mutex);
+  if (Transaction* const transaction = stripe.latest(key, txn_number)) transaction->api = api;
+}
+
+Result<void> TransactionTable::check_api(std::string_view lsid, std::int64_t txn_number,
+                                         const ApiParameters& api) const {
+  const Key key = key_of(lsid);
+  const Stripe& stripe = stripe_of(key);
+  const MutexLock lock(stripe.mutex);
+  const auto found = stripe.entries.find(key);
+  if (found == stripe.entries.end() || found->second.txn_number != txn_number || found->second.api == api) return {};
+  return Error(ErrorCode::api_mismatch_error,
+               "API parameter mismatch: a command that continues a transaction has other API parameters than the one "
+               "that began it");
+}
+
 std::optional<Transaction> TransactionTable::find(std::string_view lsid,
                                                   std::int64_t txn_number) const {
   const Key key = key_of(lsid);

@@ -21,6 +21,7 @@
 #include "absl/container/flat_hash_map.h"
 
 #include "allocator/mutex.h"
+#include "cursor/cursor.h"
 #include "cursor/error.h"
 #include "cursor/session_id.h"
 #include "proxy/base/clock.h"
@@ -48,6 +49,7 @@ struct Transaction {
   TransactionConcern concern;
   TimePoint last_used{};
   std::uint64_t user = 0;  // a hash of the user, or of the address; 0: of neither
+  ApiParameters api{};     // of its first command
 };
 
 // A transaction that is open on shards and must be aborted there.
@@ -103,6 +105,10 @@ class TransactionTable {
     std::optional<OpenTransaction> to_abort;
   };
   std::optional<Restart> restart(std::string_view lsid, std::int64_t txn_number, bool of_view);
+
+  // A statement has begun it with these; all but abortTransaction must have the same: APIMismatchError (347).
+  void note_api(std::string_view lsid, std::int64_t txn_number, const ApiParameters& api);
+  Result<void> check_api(std::string_view lsid, std::int64_t txn_number, const ApiParameters& api) const;
 
   // commitTransaction and abortTransaction: where to send them. No participants: nowhere. Errors: 225, 251. Not known
   // here at all: nullopt, and a recoveryToken may help.

@@ -7,6 +7,7 @@
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/parking.h"
 #include "proxy/exec/cursors/take_memory.h"
+#include "proxy/shard/topology.h"
 #include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {
@@ -81,8 +82,12 @@ bool is_unreachable(const Error& error) noexcept {
          error.is(ErrorCode::failed_to_satisfy_read_preference);
 }
 
+bool may_be_left_out(const Error& error) noexcept {
+  return is_unreachable(error) || shard::is_retriable(error.code);
+}
+
 bool may_be_missing(const ShardOutcome& outcome, ShardLoss when) noexcept {
-  return is_unreachable(*outcome.error) || (outcome.answered() && when == ShardLoss::getting_more);
+  return may_be_left_out(*outcome.error) || (outcome.answered() && when == ShardLoss::getting_more);
 }
 
 Result<void> take_reply(ClusterCursor& cursor, RemoteCursor& remote, shard::Reply reply) {

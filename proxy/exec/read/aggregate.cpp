@@ -4,6 +4,7 @@
 
 #include "absl/hash/hash.h"
 #include "cursor/field_table.h"
+#include "proxy/auth/crypto.h"
 #include "proxy/exec/access/command_rules.h"
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/core/arguments.h"
@@ -198,7 +199,10 @@ Task<Result<Response>> aggregate_here(Context& context, Client& client, const Re
     if (pattern.has_error()) co_return pattern.error();
     cursor->merge.sort = *std::move(pattern);
     cursor->merge.sort_keys = shards_tell_keys ? SortKeySource::sort_key_field : SortKeySource::document;
+    // With the keys shards send all metadata that they have: of a text search its score.
+    const bool has_score = auth::text_of(aggregate.pipeline.bytes()).find("$text") != std::string_view::npos;
     if (shards_tell_keys) cursor->merge.strip_fields = {"$sortKey"};
+    if (shards_tell_keys && has_score) cursor->merge.strip_fields.emplace_back("$textScore");
   }
   if (divided->window_only) {
     cursor->merge.skip_remaining = divided->skip;

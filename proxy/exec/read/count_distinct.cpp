@@ -165,7 +165,10 @@ Task<Result<Response>> distinct_command(Context& context, Client&, const Request
   if (targets.has_error()) co_return targets.error();
   const auto checked = co_await check_transaction(context, request, targets->shards);
   if (checked.has_error()) co_return checked.error();
-  if (targets->shards.size() == 1) co_return co_await forward_read(context, request, *targets);
+  // A mongos sorts one shard's values, too.
+  const bool passes = !context.in_cluster() || !targets->simple_collation ||
+                      !is_simple_collation(request.body["collation"]);
+  if (targets->shards.size() == 1 && passes) co_return co_await forward_read(context, request, *targets);
   TakeCopyRoom taking_room(context, request);
   const auto room = co_await taking_room;
   if (room.has_error()) co_return room.error();

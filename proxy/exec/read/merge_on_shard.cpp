@@ -31,13 +31,17 @@ bool all_have(const Context& context, const Request& request, std::int32_t versi
 
 bool names_key(const Element& merge) noexcept { return merge.is_document() && merge.as_document()["on"].exists(); }
 
-Result<void> need_primary(MergerNeeds& needs, const Request& request, std::string_view db) {
-  const catalog::ShardIndex shard = request.routes->primary_shard(db);
+Result<void> need_shard(MergerNeeds& needs, catalog::ShardIndex shard) {
   if (needs.shard && *needs.shard != shard) {
     return Error(ErrorCode::command_not_supported,
                  "the aggregation names collections of two databases that no single shard can read and write");
   }
   needs.shard = shard;
+  return {};
+}
+
+Result<void> need_primary(MergerNeeds& needs, const Request& request, std::string_view db) {
+  if (auto needed = need_shard(needs, request.routes->primary_shard(db)); needed.has_error()) return needed;
   if (db == request.db) needs.database = request.routes->database(db);  // the version of another one is not looked at
   return {};
 }
@@ -105,7 +109,8 @@ Result<MergerNeeds> merger_needs(const Context& context, const Request& request,
   bool on_primary = false;
   for (const InvolvedNamespace& each : involved) {
     const bool joins = each.stage == "$lookup" || each.stage == "$graphLookup";
-    const bool sharded = is_sharded(request.routes->collection(NamespaceText(each.db, each.collection).view()));
+    const auto* const routing = request.routes->collection(NamespaceText(each.db, each.collection).view());
+    const bool sharded = is_sharded(routing);
     if (sharded && (each.stage == "$out" || (joins && !sharded_ones))) {
       return Error(28769, fmt::format("{}.{} cannot be sharded", each.db, each.collection));
     }
@@ -120,7 +125,14 @@ Result<MergerNeeds> merger_needs(const Context& context, const Request& request,
         needs.divided = true;
         continue;
       }
-      // The shard looks among its own indexes for one that makes these fields unique.
+      // The shard looks among its own indexes for one that makes these fields unique. From 4.4 on the primary shard has
+      // them only if it owns a part of the collection.
+      const catalog::ShardSet owners = routing != nullptr ? routing->all_shards() : catalog::ShardSet();
+      const bool elsewhere = owners.size() > 0 && !owners.contains(request.routes->primary_shard(each.db));
+      if (named && elsewhere && all_have(context, request, wire_version_of_4_4)) {
+        if (auto needed = need_shard(needs, owners.front()); needed.has_error()) return std::move(needed.error());
+        continue;
+      }
       if (named) db = each.db;
     } else if (each.stage != "$out") {
       continue;

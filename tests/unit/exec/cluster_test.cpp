@@ -641,6 +641,18 @@ TEST_CASE("a merger writes to collections of the primary shard, by the key of sh
   CHECK_FALSE(cluster.merger_command().view()["fromMongos"].exists());  // the shard looks for a unique index
 }
 
+TEST_CASE("a merger looks for the index of a collection on a shard that owns a part of it") {
+  for (const auto& [wire, wanted] : {std::pair(8, 1), std::pair(9, 2), std::pair(17, 2)}) {
+    CAPTURE(wire);
+    MergingCluster cluster(wire);
+    cluster.shard_collection("app.t", 10, "sh2", "sh2", 3);
+    cluster.run("{'aggregate': 'c', 'pipeline': [{'$merge': {'into': 't', 'on': 'k'}}], 'cursor': {}, '$db': 'app'}");
+    std::uint16_t merger = 0;
+    cluster.merger_command(&merger);
+    CHECK(merger == wanted);
+  }
+}
+
 TEST_CASE("a merger looks for the index of another database's collection on that one's primary shard") {
   MergingCluster cluster;
   cluster.databases_["other"] = doc("{'_id': 'other', 'primary': 'sh2', 'partitioned': false, 'version': {'uuid': "
@@ -1048,8 +1060,38 @@ TEST_CASE("a reply that no client takes is an error") {
     out.end().append("ok", 1.0);
     return std::move(out).finish();
   };
-  const BsonDoc reply = cluster.run("{'distinct': 'c', 'key': 'x', '$db': 'app'}");
+  const BsonDoc reply =
+      cluster.run("{'distinct': 'c', 'key': 'x', 'collation': {'locale': 'en'}, '$db': 'app'}");
   CHECK(reply.view()["code"].to_int64() == 10334);
+}
+
+TEST_CASE("the distinct values of one shard are sorted, as by a mongos") {
+  FakeCluster cluster;
+  cluster.shard_answer_ = [](std::uint16_t, DocView) -> std::optional<BsonDoc> {
+    return doc("{'values': [3, 1, 'b', 2, 'a'], 'ok': 1}");
+  };
+  const auto values = [&](std::string_view more) {
+    return to_json(cluster.run(fmt::format("{{'distinct': 'u', 'key': 'x'{}, '$db': 'app'}}", more)).view()["values"]);
+  };
+  CHECK(values("") == to_json(doc("{'v': [1, 2, 3, 'a', 'b']}").view()["v"]));
+  // The shard has compared with the collation.
+  CHECK(values(", 'collation': {'locale': 'en'}") == to_json(doc("{'v': [3, 1, 'b', 2, 'a']}").view()["v"]));
+}
+
+TEST_CASE("a find that may be partial does without a shard that still fails after it was tried again") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  std::int32_t code = 262;
+  cluster.shard_answer_ = [&](std::uint16_t shard, DocView command) -> std::optional<BsonDoc> {
+    if (command.first().name != "find" || shard != 2) return std::nullopt;
+    return doc(fmt::format("{{'ok': 0, 'code': {}, 'errmsg': 'no'}}", code));
+  };
+  const auto find = [&] {
+    return cluster.run("{'find': 'c', 'filter': {'x': 1}, 'allowPartialResults': true, '$db': 'app'}");
+  };
+  CHECK(find().view()["ok"].truthy());
+  code = 2;
+  CHECK(find().view()["code"].to_int64() == 2);
 }
 
 TEST_CASE("a table with a hole is refused, and read again when it is asked for again") {
@@ -1581,7 +1623,13 @@ TEST_CASE("a view over a sharded collection is run as an aggregation of that col
   const auto pipeline = sent.front().view()["pipeline"].as_document();
   CHECK(pipeline.count() == 3);
   CHECK(cluster.run("{'count': 'v', '$db': 'app'}").view()["n"].to_int64() == 0);
-  CHECK(cluster.run("{'find': 'v', 'showRecordId': true, '$db': 'app'}").view()["code"].to_int64() == 168);
+  for (const char* const more : {"'showRecordId': true", "'noCursorTimeout': true", "'sort': {'$natural': 1}"}) {
+    CAPTURE(more);
+    CHECK(cluster.run(fmt::format("{{'find': 'v', {}, '$db': 'app'}}", more)).view()["code"].to_int64() == 168);
+  }
+  cluster.forget_sent();
+  cluster.run("{'find': 'v', 'filter': {'x': 1}, 'limit': 500, 'singleBatch': true, '$db': 'app'}");
+  CHECK(cluster.sent_to(2, "aggregate").at(0).view().find_path("cursor.batchSize").to_int64() == 500);
 }
 
 TEST_CASE("a sharded time series is read from the buckets of all shards, which unpack them") {
@@ -2311,6 +2359,19 @@ TEST_CASE("an aggregation that sorts under a collation is merged by what the sha
   CHECK(cluster.sent_to(1, "aggregate").at(0).view()["needsMerge"].truthy());
 }
 
+TEST_CASE("the score of a text search that shards send with their keys is not the client's") {
+  FakeCluster cluster;
+  shard_by_strings(cluster);
+  cluster.shard_answer_ = [](std::uint16_t shard, DocView) -> std::optional<BsonDoc> {
+    const char* const document = shard == 1 ? "{'x': 'b', '$textScore': 0.75, '$sortKey': {'': 'B1'}}" : "";
+    return doc(fmt::format("{{'cursor': {{'firstBatch': [{}], 'id': {{'$numberLong': '0'}}, 'ns': 'app.c'}}, 'ok': 1}}",
+                           document));
+  };
+  const BsonDoc reply = cluster.run("{'aggregate': 'c', 'pipeline': [{'$match': {'$text': {'$search': 'y'}}}, "
+                                    "{'$sort': {'x': 1}}], 'cursor': {}, '$db': 'app'}");
+  CHECK(to_json(reply.view()["cursor"].as_document()["firstBatch"]) == to_json(doc("{'d': [{'x': 'b'}]}").view()["d"]));
+}
+
 TEST_CASE("a findAndModify in two steps names the session's owner in both") {
   FakeCluster cluster;
   cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
@@ -2391,6 +2452,20 @@ TEST_CASE("other users name their own uid at most in a session that they end") {
     CHECK(cluster.sent_to(1, command).empty());
     CHECK(run(session_of("app", "ann")).view()["ok"].truthy());
   }
+}
+
+TEST_CASE("a connection that logs in as another user keeps its session's id") {
+  FakeCluster cluster;
+  const auto find = [&](const char* name) {
+    cluster.log_in({name, "app", {{"readWrite", "app"}}, {}, {}});
+    return cluster.run("{'find': 'u', 'lsid': {'id': {'$binary': {'base64': 'AAAAAAAAAAAAAAAAAAAAAA==', 'subType': "
+                       "'04'}}}, '$db': 'app'}");
+  };
+  CHECK(find("ann").view()["ok"].truthy());
+  CHECK(find("bob").view()["ok"].truthy());
+  const auto sent = cluster.sent_to(1, "find");
+  REQUIRE(sent.size() == 2);
+  CHECK(sent[0].view().find_path("lsid.uid") != sent[1].view().find_path("lsid.uid"));
 }
 
 TEST_CASE("servers from 6.0 on are told whether the client's user may write while users' writes are blocked") {

@@ -234,6 +234,21 @@ TEST_CASE("an aggregation needs what its stages read and write") {
   CHECK(may(owner_there, with("{'$out': {'db': 'other', 'coll': 'd'}}", ", 'bypassDocumentValidation': true")));
   CHECK(!may(write, with("{'$merge': {'into': {'db': 'other', 'coll': 'd'}}}")));
   CHECK(!may(write, with("{'$out': 'system.views'}")));
+  const auto reads_and = [](auth::Action action) {
+    return auth::Privileges::of_resolved({{.db = "app", .actions = {auth::Action::find, action}}});
+  };
+  const auto inserts = reads_and(auth::Action::insert), updates = reads_and(auth::Action::update);
+  const char* const fails = "{'$merge': {'into': 'd', 'whenMatched': 'fail'}}";
+  const char* const discards = "{'$merge': {'into': 'd', 'whenMatched': 'merge', 'whenNotMatched': 'discard'}}";
+  CHECK(may(inserts, with(fails)));
+  CHECK(!may(updates, with(fails)));
+  CHECK(may(updates, with(discards)));
+  CHECK(!may(inserts, with(discards)));
+  for (const auth::Privileges* each : {&inserts, &updates}) {
+    CHECK(!may(*each, with("{'$merge': 'd'}")));
+    CHECK(!may(*each, with("{'$merge': {'into': 'd', 'whenMatched': 'fail', 'whenMatched': 'replace'}}")));
+    CHECK(!may(*each, with("{'$merge': {'into': 'd', 'whenNotMatched': 'fail', 'whenNotMatched': 'insert'}}")));
+  }
   // Statistics are of the collection that the pipeline reads.
   using auth::Action;
   const auto statistics = auth::Privileges::of_resolved(
@@ -344,6 +359,10 @@ TEST_CASE("a collection that a user cannot read gets no name that the user can r
   on_buckets.push_back({.on = auth::Privilege::On::cluster, .actions = {Action::set_user_write_block_mode}});
   CHECK(may(auth::Privileges::of_resolved(on_buckets), of_buckets));
   CHECK(!may(privileges, "{'create': 'c', 'capped': true, 'size': 9, '$db': 'app'}"));
+  const auto inserts = auth::Privileges::of_resolved({{.db = "app", .actions = {Action::insert}}});
+  CHECK(may(inserts, "{'create': 'c', '$db': 'app'}"));
+  CHECK(!may(inserts, "{'create': 'c', 'capped': true, 'size': 9, '$db': 'app'}"));
+  CHECK(!may(inserts, "{'create': 'c', 'viewOn': 'd', 'pipeline': [], '$db': 'app'}"));
   CHECK(may(privileges, "{'create': 'c', '$db': 'app'}"));
 }
 

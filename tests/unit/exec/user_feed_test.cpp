@@ -114,7 +114,9 @@ struct ConfigServers {
       CHECK(command["showCredentials"].truthy());
       CHECK(command["showPrivileges"].truthy());
       CHECK(command["showAuthenticationRestrictions"].truthy());
+      if (which.as_document().count() > at_once_max) return test::doc("{'ok': 0, 'code': 10334, 'errmsg': 'large'}");
       for (const Element& item : which.as_document()) {
+        if (item.as_document()["user"].as_string() == broken) return test::doc("{'ok': 0, 'code': 9, 'errmsg': 'no'}");
         users += users.empty() ? "" : ",";
         users += "{'user': '" + std::string(item.as_document()["user"].as_string()) + R"(', 'db': 'app',
           'roles': [{'role': 'counter', 'db': 'admin'}],
@@ -129,6 +131,8 @@ struct ConfigServers {
   static std::string user(int i) { return "user" + std::to_string(i); }
 
   int count = 2;
+  std::size_t at_once_max = 50;
+  std::string broken;  // this user cannot be told of
   std::string generation = "a4";
   std::string actions = "'find', 'collStats'";
   bool tells_generation = true;
@@ -195,6 +199,30 @@ TEST_CASE("users of a cluster are read again when its servers say that they have
   config.count = 0;
   CHECK_FALSE(read());
   CHECK(worker.shared.users.table()->empty());
+}
+
+TEST_CASE("users that do not fit into one reply, or cannot be told of, do not keep the others from being read") {
+  ConfigServers config;
+  test::FakeWorker worker(test::routing_of(one_shard), [&](std::uint16_t, DocView command) {
+    return config.answer(command);
+  });
+  worker.shared.users_from = 0;
+  worker.shared.users_of_cluster = true;
+  config.count = 120;
+  REQUIRE(!worker.run(read_stored_users(worker.context)).has_error());
+  CHECK(worker.shared.users.table()->size() == 120);
+  config.generation = "b9";
+  config.actions = "'collStats'";
+  config.at_once_max = 7;
+  config.broken = ConfigServers::user(33);
+  REQUIRE(!worker.run(read_stored_users(worker.context)).has_error());
+  CHECK(worker.shared.users.table()->size() == 119);
+  CHECK_FALSE(worker.shared.users.table()->find("app", config.broken));
+  for (const int i : {0, 32, 34, 119}) {
+    const auto user = worker.shared.users.table()->find("app", ConfigServers::user(i));
+    REQUIRE(user);
+    CHECK_FALSE(user->privileges.allows(auth::Action::find, "app", "x"));
+  }
 }
 
 TEST_CASE("a change that overtakes the read after another one hides neither") {

@@ -458,6 +458,17 @@ TEST_CASE("a transaction's first statement is begun again with a newer table", "
   CHECK(cluster.table.noted == Lines{"db.c"});
 }
 
+TEST_CASE("the commands of a transaction have one set of API parameters", "[write][cluster][transactions]") {
+  Cluster cluster({{two_shards()}}, {"{'n': 1, 'readOnly': false, 'ok': 1.0}", "{'ok': 1.0}", "{'ok': 1.0}"});
+  const char* const api = ", 'apiVersion': '1', 'apiStrict': true";
+  const auto insert = [&](const std::string& more) {
+    return cluster.router.run("{'insert': 'c', 'documents': [{'_id': 1, 'a': 1}]" + more);
+  };
+  CHECK(number(insert(api + in_transaction(", 'startTransaction': true")), "ok") == 1);
+  CHECK(number(insert(in_transaction("")), "code") == 347);
+  CHECK(number(insert(", 'apiVersion': '1'" + in_transaction("")), "code") == 347);
+}
+
 TEST_CASE("in a transaction a later statement's stale table is the driver's to repeat",
           "[write][cluster][transactions]") {
   const std::string stale =
