@@ -50,6 +50,7 @@ class FakeGateway final : public shard::Gateway {
     const BsonDoc body = with_suffix(body_of(command), command.suffix);
     sent.emplace_back(shard, body);
     sent_as_router.push_back(options.as_router);
+    retries.push_back(options.retry);
     auto answered = answer_(shard, body.view());
     if (answered.has_error()) co_return answered.error();
     const std::size_t bytes = wire::op_msg_prefix_bytes + answered->size();
@@ -81,6 +82,7 @@ class FakeGateway final : public shard::Gateway {
 
   std::vector<std::pair<std::uint16_t, BsonDoc>> sent;
   std::vector<bool> sent_as_router;  // CallOptions::as_router of each
+  std::vector<shard::RetryPolicy> retries;  // CallOptions::retry of each
 
  private:
   // A body in a piece of its own, or whole sections as they arrived.

@@ -14,6 +14,7 @@ using About = CommandForm::About;
 using Value = CommandForm::Value;
 using Reply = CommandForm::Reply;
 using Routing = catalog::CollectionRouting;
+using shard::RetryPolicy;
 
 void copy_field(BsonWriter& out, const Request& request, std::string_view name, std::string_view as = {}) {
   const ValueView value = request.body[name];
@@ -184,10 +185,11 @@ constexpr CommandForm forms[] = {
     {.command = "collMod", .from = v5_0, .target = on_primary, .name = "_shardsvrCollMod",
      .about = About::own_collection, .on_own_database = true},
     {.command = "dropIndexes", .from = v5_0, .target = on_primary, .name = "_shardsvrDropIndexes",
-     .about = About::own_collection, .on_own_database = true},
+     .about = About::own_collection, .on_own_database = true, .retry = RetryPolicy::not_idempotent},
+    // Done twice, it would drop what it has just renamed.
     {.command = "renameCollection", .from = v5_0, .target = on_primary, .name = "_shardsvrRenameCollection",
      .value = Value::collection, .about = About::collection, .fields = rename_fields, .on_own_database = true,
-     .reply = Reply::only_ok},
+     .reply = Reply::only_ok, .retry = RetryPolicy::none},
     // sharded collections
     {.command = "shardCollection", .from = v6_0, .target = on_primary, .name = "_shardsvrCreateCollection",
      .value = Value::collection, .about = About::collection, .fields = create_collection_fields,
@@ -247,7 +249,8 @@ constexpr CommandForm forms[] = {
     // the cluster
     {.command = "setFeatureCompatibilityVersion", .name = "setFeatureCompatibilityVersion",
      .reply = Reply::only_ok},
-    {.command = "setDefaultRWConcern", .from = v4_4, .name = "setDefaultRWConcern", .changes_concerns = true},
+    {.command = "setDefaultRWConcern", .from = v4_4, .name = "setDefaultRWConcern", .changes_concerns = true,
+     .retry = RetryPolicy::not_idempotent},
     {.command = "getDefaultRWConcern", .from = v4_4, .name = "getDefaultRWConcern", .majority = false},
     {.command = "setClusterParameter", .from = v6_0, .name = "_configsvrSetClusterParameter", .majority = false,
      .reply = Reply::only_ok},

@@ -275,6 +275,32 @@ TEST_CASE("cluster: every form belongs to a command, and says from which version
   }
 }
 
+TEST_CASE("cluster: a command is sent again after a lost answer only if it may be done twice") {
+  using shard::RetryPolicy;
+  const std::map<std::string_view, RetryPolicy> others{{"renameCollection", RetryPolicy::none},
+                                                       {"dropIndexes", RetryPolicy::not_idempotent},
+                                                       {"setDefaultRWConcern", RetryPolicy::not_idempotent}};
+  for (const CommandForm& form : command_forms()) {
+    INFO(form.command << " " << form.name);
+    const auto found = others.find(form.command);
+    CHECK(form.retry == (found == others.end() ? RetryPolicy::idempotent : found->second));
+  }
+  const auto retry_of = [](std::string_view command) {
+    FakeCluster cluster(25);
+    cluster.worker.gateway.retries.clear();
+    cluster.run(command);
+    const auto& sent = cluster.worker.gateway.sent;
+    const auto found = std::find_if(sent.begin(), sent.end(),
+                                    [](const auto& each) { return each.second.view().first().name != "find"; });
+    REQUIRE(found != sent.end());
+    return cluster.worker.gateway.retries.at(static_cast<std::size_t>(found - sent.begin()));
+  };
+  CHECK(retry_of("{'renameCollection': 'app.r', 'to': 'app.q', '$db': 'admin'}") == RetryPolicy::none);
+  CHECK(retry_of("{'dropIndexes': 'r', 'index': '*', '$db': 'app'}") == RetryPolicy::not_idempotent);
+  CHECK(retry_of("{'setDefaultRWConcern': 1, '$db': 'admin'}") == RetryPolicy::not_idempotent);
+  CHECK(retry_of("{'drop': 'r', '$db': 'app'}") == RetryPolicy::idempotent);
+}
+
 TEST_CASE("cluster: a server that does not know the form's name gets the older form") {
   FakeCluster cluster(17);
   cluster.says["_shardsvrMovePrimary"] = "{'ok': 0.0, 'errmsg': 'no such command', 'code': 59}";
