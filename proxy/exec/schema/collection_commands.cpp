@@ -16,6 +16,7 @@
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
+#include "proxy/exec/core/repeat.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/read/aggregate.h"
 #include "proxy/exec/read/config_database.h"
@@ -95,6 +96,48 @@ Task<Fanned> fan_out(Context& context, const Request& request, catalog::ShardSet
   co_return fanned;
 }
 
+// An index cannot be dropped twice. If some owners have dropped it, and others have refused for the table, only those
+// that own a part now and have not done it are asked, with a newer table. What is refused still stays in `fanned`.
+Task<void> ask_other_owners(Context* context, const Request* request, shard::CallOptions options, Fanned* fanned) {
+  std::optional<Routes> routes;
+  Request again = *request;
+  for (std::size_t tries = 2; tries <= tries_max; ++tries) {
+    const auto& outcomes = fanned->outcomes;
+    const bool any_ok = std::any_of(outcomes.begin(), outcomes.end(), std::mem_fn(&ShardOutcome::ok));
+    const bool any_stale = std::any_of(outcomes.begin(), outcomes.end(), std::mem_fn(&ShardOutcome::stale));
+    if (!any_ok || !any_stale) co_return;
+    if (const Duration pause = pause_before_try(tries); pause > Duration::zero()) {
+      if (Clock::now() + pause >= request->deadline) co_return;
+      co_await context->loop.sleep_for(pause);
+      if (shard::requested_of(request->interrupt) != nullptr) co_return;
+    }
+    auto resolving = routes_of(*context, *request,
+                               RouteNames{RouteName{request->db, request->body.first().as_string()}}, false);
+    auto resolved = co_await resolving;
+    if (resolved.has_error()) co_return;
+    again.routes = &routes.emplace(*std::move(resolved));
+    const Owners targets(again, again.db, again.ns());
+    catalog::ShardSet done, left;
+    Fanned kept;
+    const auto keep = [&kept](Fanned& from, std::size_t i) {
+      kept.outcomes.push_back(std::move(from.outcomes[i]));
+      kept.answers.push_back(std::move(from.answers[i]));
+    };
+    for (std::size_t i = 0; i < fanned->outcomes.size(); ++i) {
+      if (!fanned->outcomes[i].ok()) continue;
+      done.insert(fanned->outcomes[i].shard);
+      keep(*fanned, i);
+    }
+    for (const catalog::ShardIndex owner : targets.shards) {
+      if (std::find(done.begin(), done.end(), owner) == done.end()) left.insert(owner);
+    }
+    auto fanning = fan_out(*context, again, left, targets.by(), options);
+    Fanned more = co_await fanning;
+    for (std::size_t i = 0; i < more.outcomes.size(); ++i) keep(more, i);
+    *fanned = std::move(kept);
+  }
+}
+
 // To the chunk owners, replies merged; with one owner the reply passes through, unless it is to look as a mongos makes
 // it (`raw`).
 Answer to_owners(Context& context, const Request& request, Tolerate tolerate, bool raw = false) {
@@ -118,13 +161,16 @@ Answer to_owners(Context& context, const Request& request, Tolerate tolerate, bo
     auto forwarded = co_await forward_to_shard(context, request, targets->shards.front(), targets->by(), options);
     co_return with_recovery_token(context, request, std::move(forwarded));
   }
-  const Fanned fanned = co_await fan_out(context, request, shards, by, options);
-  // Indexes that were dropped on one shard cannot be dropped again; other commands may be done twice.
-  const bool once = tolerate != Tolerate::nothing && !fanned.outcomes.empty() &&
-                    std::any_of(fanned.outcomes.begin(), fanned.outcomes.end(), std::mem_fn(&ShardOutcome::ok)) &&
-                    request.name != "collMod";
-  for (const ShardOutcome& outcome : fanned.outcomes) {
-    if (context.in_cluster() && outcome.stale() && !once) co_return *outcome.error;
+  Fanned fanned = co_await fan_out(context, request, shards, by, options);
+  const bool drops = request.name == "dropIndexes" || request.name == "deleteIndexes";
+  if (drops && context.in_cluster()) {
+    auto asking = ask_other_owners(&context, &request, options, &fanned);
+    co_await asking;
+  }
+  const auto& outcomes = fanned.outcomes;
+  const bool dropped = drops && std::any_of(outcomes.begin(), outcomes.end(), std::mem_fn(&ShardOutcome::ok));
+  for (const ShardOutcome& outcome : outcomes) {
+    if (context.in_cluster() && outcome.stale() && !dropped) co_return *outcome.error;
   }
   RawMerge merged = merge_raw(fanned.answers, tolerate, raw);
   Response response(std::move(merged.reply));
