@@ -17,6 +17,7 @@
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/repeat.h"
+#include "proxy/exec/core/stale.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/read/aggregate.h"
 #include "proxy/exec/read/config_database.h"
@@ -153,8 +154,7 @@ Answer to_owners(Context& context, const Request& request, Tolerate tolerate, bo
   if (request.name == "createIndexes" && !request.in_transaction) options.interrupt = request.interrupt;
   raw = raw && context.in_cluster() && !request.in_transaction;
   // To 4.2, also shards that owned chunks before have the indexes and options that they will have if chunks come back.
-  const bool all = raw && tolerate != Tolerate::nothing && targets->routing != nullptr &&
-                   config_wire_version(context) < v4_4;
+  const bool all = raw && targets->routing != nullptr && config_wire_version(context) < v4_4;
   const catalog::ShardSet shards = all ? request.routes->all_shards() : targets->shards;
   const RoutedBy by = all ? RoutedBy::nothing() : targets->by();
   if (targets->shards.size() == 1 && !raw) {
@@ -167,10 +167,15 @@ Answer to_owners(Context& context, const Request& request, Tolerate tolerate, bo
     auto asking = ask_other_owners(&context, &request, options, &fanned);
     co_await asking;
   }
+  const auto makes_none = [](const ShardOutcome& outcome) {
+    return outcome.error && outcome.error->code == cannot_implicitly_create_collection;
+  };
   const auto& outcomes = fanned.outcomes;
   const bool dropped = drops && std::any_of(outcomes.begin(), outcomes.end(), std::mem_fn(&ShardOutcome::ok));
+  const bool some_make = all && !std::all_of(outcomes.begin(), outcomes.end(), makes_none);
   for (const ShardOutcome& outcome : outcomes) {
-    if (context.in_cluster() && outcome.stale() && !dropped) co_return *outcome.error;
+    const bool tolerated = dropped || (some_make && makes_none(outcome));
+    if (context.in_cluster() && outcome.stale() && !tolerated) co_return *outcome.error;
   }
   RawMerge merged = merge_raw(fanned.answers, tolerate, raw);
   Response response(std::move(merged.reply));
@@ -362,7 +367,7 @@ Answer create_indexes(Context& context, Client& client, const Request& request) 
       co_return checked.error();
     }
   }
-  co_return co_await to_owners(context, request, Tolerate::nothing, true);
+  co_return co_await to_owners(context, request, Tolerate::not_made_implicitly, true);
 }
 
 Answer drop(Context& context, Client&, const Request& request) {
@@ -637,7 +642,9 @@ Answer plan_cache(Context& context, Client&, const Request& request) {
 }
 
 Answer set_index_commit_quorum(Context& context, Client&, const Request& request) {
-  return to_owners(context, request, Tolerate::nothing, true);
+  // 4.2 asks all shards, of which some build none.
+  const bool of_all = context.in_cluster() && config_wire_version(context) < v4_4;
+  return to_owners(context, request, of_all ? Tolerate::index_not_found : Tolerate::nothing, true);
 }
 
 Answer split_vector(Context& context, Client&, const Request& request) {

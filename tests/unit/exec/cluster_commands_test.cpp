@@ -61,7 +61,7 @@ struct FakeCluster {
                                                   [](const auto& each) { return is_read(each.second.view()); }));
   }
 
-  std::map<std::string, std::string> says;  // answers by the command's name; the others: {ok: 1}
+  std::map<std::string, std::string> says;  // answers by "name", or "shard name"; the others: {ok: 1}
 
   test::FakeWorker worker;
   std::optional<ClusterRouter> router;
@@ -73,11 +73,12 @@ struct FakeCluster {
     return doc("{'cursor': {'firstBatch': [" + documents +
                "], 'id': {'$numberLong': '0'}, 'ns': 'config.x'}, 'ok': 1.0}");
   }
-  Result<BsonDoc> answer(std::uint16_t, DocView command) const {
+  Result<BsonDoc> answer(std::uint16_t shard, DocView command) const {
     const Element first = command.first();
     const bool of_config = command["$db"].is_string() && command["$db"].as_string() == "config";
-    if (const auto found = says.find(std::string(first.name)); found != says.end() && !of_config) {
-      return doc(found->second);
+    const std::string name(first.name);
+    for (const std::string& said : {name_of_shard(shard) + " " + name, name}) {
+      if (const auto found = says.find(said); found != says.end() && !of_config) return doc(found->second);
     }
     if (first.name != "find") return doc("{'ok': 1.0}");
     const std::string_view collection = first.as_string();
@@ -519,6 +520,31 @@ TEST_CASE("cluster: replies of indexes are told by shard, as a mongos does") {
   CHECK(both.view()["raw"].as_document().count() == 2);
   const BsonDoc one = cluster.run("{'createIndexes': 'u', " + indexes);
   CHECK(one.view()["raw"].as_document().count() == 1);
+}
+
+TEST_CASE("cluster: of 4.2, every shard makes the indexes of a sharded collection, and none makes the collection") {
+  const bool is_4_2 = GENERATE(true, false);
+  FakeCluster cluster(is_4_2 ? 8 : 9);
+  const std::string indexes = "'indexes': [{'key': {'v': 1}, 'name': 'v_1'}], '$db': 'app'}";
+  cluster.says["s2 createIndexes"] =
+      "{'ok': 0.0, 'errmsg': 'request does not allow collection to be created implicitly', 'code': 227}";
+  cluster.says["s2 setIndexCommitQuorum"] = "{'ok': 0.0, 'errmsg': 'Cannot find an index build', 'code': 27}";
+  // app.s lies on s1 alone.
+  for (const std::string& command :
+       {"{'createIndexes': 's', " + indexes,
+        std::string("{'setIndexCommitQuorum': 's', 'indexNames': ['v_1'], 'commitQuorum': 1, '$db': 'app'}")}) {
+    CAPTURE(command);
+    CHECK(cluster.run(command).view()["ok"].truthy());
+    const auto sent = cluster.sent();
+    REQUIRE(sent.size() == (is_4_2 ? 2 : 1));
+    for (const std::string& each : sent) {
+      const bool forbids = each.find("\"allowImplicitCollectionCreation\" : false") != std::string::npos;
+      CHECK(forbids == (is_4_2 && each.find("createIndexes") != std::string::npos));
+      CHECK((each.find("shardVersion") == std::string::npos) == is_4_2);
+    }
+  }
+  cluster.says["createIndexes"] = "{'ok': 0.0, 'errmsg': 'too many', 'code': 67}";
+  CHECK(cluster.run("{'createIndexes': 's', " + indexes).view()["code"].to_int64() == 67);
 }
 
 TEST_CASE("cluster: of 4.2, shards that own no chunk any more hear of changed indexes and options, too") {
