@@ -398,7 +398,8 @@ Answer coll_mod(Context& context, Client&, const Request& request) {
     if (auto checked = check_view(request, targets->shards.front()); checked.has_error()) co_return checked.error();
   }
   const ValueView index = request.body["index"];
-  if (targets->routing != nullptr && targets->shards.size() > 1 && index.is_document()) {
+  // In a cluster its servers know each index, and judge by all shards' documents.
+  if (!context.in_cluster() && targets->shards.size() > 1 && targets->routing != nullptr && index.is_document()) {
     auto checked = check_unique_index(*targets->routing, index.as_document(), "keyPattern");
     if (checked.has_error()) co_return checked.error();
   }

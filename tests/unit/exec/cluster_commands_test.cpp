@@ -340,6 +340,17 @@ TEST_CASE("cluster: only the fields of create are passed on to a shard") {
   CHECK(cluster.sent().empty());
 }
 
+TEST_CASE("cluster: its servers judge whether an index may become unique") {
+  const std::int32_t wire_version = GENERATE(9, 17);
+  FakeCluster cluster(wire_version);
+  for (const char* index : {"{'name': 'v_1', 'prepareUnique': true}", "{'keyPattern': {'v': 1}, 'unique': true}"}) {
+    CAPTURE(wire_version, index);
+    const BsonDoc reply = cluster.run(fmt::format("{{'collMod': 'r', 'index': {}, '$db': 'app'}}", index));
+    CHECK(reply.view()["ok"].truthy());
+    CHECK(cluster.sent().size() == (wire_version < 13 ? 2 : 1));
+  }
+}
+
 TEST_CASE("cluster: a database that another router has dropped is made again for a new collection") {
   FakeCluster cluster(8);
   cluster.run("{'count': 'u', '$db': 'app'}");
