@@ -388,7 +388,12 @@ Answer drop(Context& context, Client&, const Request& request) {
 }
 
 Answer drop_indexes(Context& context, Client&, const Request& request) {
-  return by_form_or_to_owners(context, request, Tolerate::index_not_found);
+  const bool on_config_servers = request.db == "config" || request.db == "admin";
+  if (on_config_servers && context.in_cluster() && config_wire_version(context) >= v5_0) {
+    co_return Error(ErrorCode::illegal_operation,
+                    fmt::format("Cannot drop indexes in '{}' database in sharded cluster", request.db));
+  }
+  co_return co_await by_form_or_to_owners(context, request, Tolerate::index_not_found);
 }
 
 Answer coll_mod(Context& context, Client&, const Request& request) {

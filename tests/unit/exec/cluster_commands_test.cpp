@@ -340,6 +340,17 @@ TEST_CASE("cluster: only the fields of create are passed on to a shard") {
   CHECK(cluster.sent().empty());
 }
 
+TEST_CASE("cluster: from 5.0 on no indexes of the config servers' databases are dropped") {
+  const std::int32_t wire_version = GENERATE(9, 13, 17);
+  for (const char* db : {"admin", "config"}) {
+    CAPTURE(wire_version, db);
+    FakeCluster cluster(wire_version);
+    const BsonDoc reply = cluster.run(fmt::format("{{'dropIndexes': 'c', 'index': '*', '$db': '{}'}}", db));
+    CHECK(reply.view()["code"].to_int64().value_or(0) == (wire_version < 13 ? 0 : 20));
+    CHECK(cluster.sent().size() == (wire_version < 13 ? 1 : 0));
+  }
+}
+
 TEST_CASE("cluster: its servers judge whether an index may become unique") {
   const std::int32_t wire_version = GENERATE(9, 17);
   FakeCluster cluster(wire_version);
