@@ -442,7 +442,23 @@ Answer drop_database(Context& context, Client&, const Request& request) {
   co_return ok_response(std::move(reply));
 }
 
-Answer rename_collection(Context& context, Client&, const Request& request) {
+// What the client says of it does not count.
+BsonDoc with_encrypted_allowed(const Context& context, const Client& client, const Request& request) {
+  constexpr std::string_view allow = "allowEncryptedCollectionRename";
+  BsonWriter out;
+  copy_command(out, request, {allow});
+  if (may_on_cluster(context, client, auth::Action::set_user_write_block_mode)) out.append(allow, true);
+  return std::move(out).finish();
+}
+
+Answer rename_in_cluster(Context& context, Client& client, const Request& request) {
+  const BsonDoc body = with_encrypted_allowed(context, client, request);
+  Request renaming = request;
+  renaming.replace_body(body);
+  co_return co_await run_by_form(context, renaming);
+}
+
+Answer rename_collection(Context& context, Client& client, const Request& request) {
   const Element source = request.body.first();
   const ValueView target = request.body["to"];
   if (!source.is_string() || !target.is_string()) {
@@ -454,7 +470,7 @@ Answer rename_collection(Context& context, Client&, const Request& request) {
     co_return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
   }
   if (context.in_cluster() && find_form(request.name, config_wire_version(context)) != nullptr) {
-    auto result = co_await run_by_form(context, request);
+    auto result = co_await rename_in_cluster(context, client, request);
     if (!is_unknown_form(result)) co_return result;
   }
   if (context.in_cluster()) {

@@ -138,13 +138,19 @@ void untracked_collection_fields(BsonWriter& out, const Request& request, const 
   out.append("unsplittable", true);
 }
 
-void rename_fields(BsonWriter& out, const Request& request, const Routing*) {
+void rename_fields_5_0(BsonWriter& out, const Request& request, const Routing*) {
   copy_field(out, request, "to");
   const ValueView drop = request.body["dropTarget"];  // may be the uuid of what may be dropped
   out.append("dropTarget", drop.exists() && drop.truthy());
   if (drop.type == BsonType::binary) out.append("expectedTargetUUID", drop);
   copy_field(out, request, "collectionUUID", "expectedSourceUUID");
   out.append("stayTemp", request.body["stayTemp"].truthy());
+}
+
+// The last one is set by the command's handler, not by clients.
+void rename_fields(BsonWriter& out, const Request& request, const Routing* routing) {
+  rename_fields_5_0(out, request, routing);
+  copy_field(out, request, "allowEncryptedCollectionRename");
 }
 
 constexpr Target on_primary = Target::primary_shard;
@@ -187,8 +193,11 @@ constexpr CommandForm forms[] = {
     {.command = "dropIndexes", .from = v5_0, .target = on_primary, .name = "_shardsvrDropIndexes",
      .about = About::own_collection, .on_own_database = true, .retry = RetryPolicy::not_idempotent},
     // Done twice, it would drop what it has just renamed.
-    {.command = "renameCollection", .from = v5_0, .target = on_primary, .name = "_shardsvrRenameCollection",
+    {.command = "renameCollection", .from = v6_0, .target = on_primary, .name = "_shardsvrRenameCollection",
      .value = Value::collection, .about = About::collection, .fields = rename_fields, .on_own_database = true,
+     .reply = Reply::only_ok, .retry = RetryPolicy::none},
+    {.command = "renameCollection", .from = v5_0, .target = on_primary, .name = "_shardsvrRenameCollection",
+     .value = Value::collection, .about = About::collection, .fields = rename_fields_5_0, .on_own_database = true,
      .reply = Reply::only_ok, .retry = RetryPolicy::none},
     // sharded collections
     {.command = "shardCollection", .from = v6_0, .target = on_primary, .name = "_shardsvrCreateCollection",

@@ -37,8 +37,17 @@ struct FakeCluster {
     worker.gateway.sent.clear();
     test::FakeRequest fake(json);
     fake.request.strips_fields = true;  // it has no sections to forward
-    Client client;
     return test::reply_of(worker.run(run_command(worker.context, client, fake.request)));
+  }
+  // The client logs in; from now on every client must.
+  void log_in(auth::UserSpec user) {
+    auth::UserDirectory& users = worker.shared.users;
+    worker.shared.authorization = true;
+    const std::string db = user.db, name = user.name;
+    users.feed({std::move(user)});
+    client.login.user = users.table()->find(db, name);
+    client.login.generation = users.generation();
+    client.user = auth::user_id(db, name);
   }
   std::vector<std::string> sent() const {
     std::vector<std::string> all;
@@ -65,6 +74,7 @@ struct FakeCluster {
 
   test::FakeWorker worker;
   std::optional<ClusterRouter> router;
+  Client client;
 
  private:
   static bool is_read(DocView command) { return command.first().name == "find"; }
@@ -182,7 +192,8 @@ TEST_CASE("cluster: each command goes where its version has it, in its form") {
        ", 'collectionUUID': 7, '$db': 'admin'}",
        "s1",
        "{'_shardsvrRenameCollection': 'r', 'to': 'app.q', 'dropTarget': true, 'expectedTargetUUID': " ZERO_UUID
-       ", 'expectedSourceUUID': 7, 'stayTemp': false, MAJORITY, '$db': 'app', DB}"},
+       ", 'expectedSourceUUID': 7, 'stayTemp': false, 'allowEncryptedCollectionRename': true, MAJORITY, '$db': 'app', "
+       "DB}"},
       {17, "{'cleanupReshardCollection': 'app.r', '$db': 'admin'}", "config",
        "{'_configsvrCleanupReshardCollection': 'app.r', '$db': 'admin'}"},
       {17, "{'setClusterParameter': {'changeStreamOptions': {}}, '$db': 'admin'}", "config",
@@ -360,6 +371,26 @@ TEST_CASE("cluster: its servers judge whether an index may become unique") {
     CHECK(reply.view()["ok"].truthy());
     CHECK(cluster.sent().size() == (wire_version < 13 ? 2 : 1));
   }
+}
+
+TEST_CASE("cluster: only who may block users' writes renames encrypted collections") {
+  FakeCluster cluster(17);
+  const bool may = GENERATE(true, false);
+  auth::UserSpec ann{"ann", "app", {{"readWrite", "app"}}, {}, {}};
+  if (may) {
+    auth::Privilege rename, block;
+    rename.db = "app";
+    rename.actions = auth::Action::rename_collection_same_db;
+    block.on = auth::Privilege::On::cluster;
+    block.actions = auth::Action::set_user_write_block_mode;
+    ann.resolved = auth::ResolvedRoles{{{"readWrite", "app"}}, {rename, block}};
+  }
+  cluster.log_in(std::move(ann));
+  const BsonDoc reply = cluster.run(
+      "{'renameCollection': 'app.u', 'to': 'app.v', 'allowEncryptedCollectionRename': true, '$db': 'admin'}");
+  INFO(to_json(reply.view()));
+  CHECK(reply.view()["ok"].truthy());
+  CHECK((cluster.sent_one().find("allowEncryptedCollectionRename") != std::string::npos) == may);
 }
 
 TEST_CASE("cluster: a database that another router has dropped is made again for a new collection") {
