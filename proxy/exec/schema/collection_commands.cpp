@@ -11,6 +11,7 @@
 #include "proxy/exec/access/authorization.h"
 #include "proxy/exec/access/command_rules.h"
 #include "proxy/exec/access/transactions.h"
+#include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/buckets.h"
 #include "proxy/exec/core/client.h"
@@ -442,6 +443,25 @@ Answer drop_database(Context& context, Client&, const Request& request) {
   co_return ok_response(std::move(reply));
 }
 
+// The database that a collection is renamed into, on the primary shard of the collection's, if there is none.
+Task<Result<void>> make_database_beside(Context& context, const Request& request, std::string of, std::string made) {
+  auto resolving = routes_of(context, request, RouteNames{RouteName{made, {}}}, false);
+  auto resolved = co_await resolving;
+  if (resolved.has_value()) co_return Result<void>();
+  if (!resolved.error().is(ErrorCode::namespace_not_found)) co_return std::move(resolved.error());
+  BsonWriter out;
+  out.append("_configsvrCreateDatabase", made);
+  out.append("primaryShardId", request.routes->shard(request.routes->primary_shard(of)).name);
+  append_majority(out, request);
+  out.append("$db", "admin");
+  auto making = command_to(context, request, cluster::config_shard, std::move(out).finish(),
+                           shard::RetryPolicy::idempotent);
+  if (auto done = co_await making; done.has_error()) co_return std::move(done.error());
+  auto forgetting = forget_everywhere(context, made, {});
+  co_await forgetting;
+  co_return Result<void>();
+}
+
 // What the client says of it does not count.
 BsonDoc with_encrypted_allowed(const Context& context, const Client& client, const Request& request) {
   constexpr std::string_view allow = "allowEncryptedCollectionRename";
@@ -451,7 +471,12 @@ BsonDoc with_encrypted_allowed(const Context& context, const Client& client, con
   return std::move(out).finish();
 }
 
-Answer rename_in_cluster(Context& context, Client& client, const Request& request) {
+Answer rename_in_cluster(Context& context, Client& client, const Request& request, std::string from_db,
+                         std::string to_db) {
+  if (config_wire_version(context) >= v8_0 && from_db != to_db) {
+    auto making = make_database_beside(context, request, from_db, to_db);
+    if (auto made = co_await making; made.has_error()) co_return std::move(made.error());
+  }
   const BsonDoc body = with_encrypted_allowed(context, client, request);
   Request renaming = request;
   renaming.replace_body(body);
@@ -470,8 +495,10 @@ Answer rename_collection(Context& context, Client& client, const Request& reques
     co_return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
   }
   if (context.in_cluster() && find_form(request.name, config_wire_version(context)) != nullptr) {
-    auto result = co_await rename_in_cluster(context, client, request);
-    if (!is_unknown_form(result)) co_return result;
+    auto renaming = rename_in_cluster(context, client, request, std::string(from.db), std::string(to.db));
+    auto result = co_await renaming;
+    // Shards beside config servers of 8.0 know it, and the target's routes are not known here then.
+    if (!is_unknown_form(result) || config_wire_version(context) >= v8_0) co_return result;
   }
   if (context.in_cluster()) {
     if (request.routes->collection(source.as_string()) != nullptr) {

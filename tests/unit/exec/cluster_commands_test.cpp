@@ -351,6 +351,27 @@ TEST_CASE("cluster: only the fields of create are passed on to a shard") {
   CHECK(cluster.sent().empty());
 }
 
+TEST_CASE("cluster: from 8.0 on a collection is renamed into a database that does not exist yet") {
+  const std::string_view rename = "{'renameCollection': 'app.r', 'to': 'new.q', '$db': 'admin'}";
+  FakeCluster newer(25);
+  CHECK(newer.run(rename).view()["ok"].truthy());
+  const auto sent = newer.sent();
+  REQUIRE(sent.size() == 2);
+  CHECK(sent[0] == expected("config", "{'_configsvrCreateDatabase': 'new', 'primaryShardId': 's1', MAJORITY, '$db': "
+                                      "'admin'}"));
+  CHECK_THAT(sent[1], Catch::StartsWith("s1 { \"_shardsvrRenameCollection\" : \"r\", \"to\" : \"new.q\""));
+  newer.says["_configsvrCreateDatabase"] = "{'ok': 0.0, 'errmsg': 'no', 'code': 13297}";
+  CHECK(newer.run(rename).view()["code"].to_int64() == 13297);
+  CHECK(newer.sent().size() == 1);
+  newer.run("{'renameCollection': 'app.r', 'to': 'app.q', '$db': 'admin'}");
+  CHECK(newer.sent().size() == 1);
+  CHECK(newer.run("{'renameCollection': 'nodb.r', 'to': 'new.q', '$db': 'admin'}").view()["code"].to_int64() == 26);
+  CHECK(newer.sent().empty());
+  FakeCluster older(21);
+  CHECK(older.run(rename).view()["code"].to_int64() == 26);
+  CHECK(older.sent().empty());
+}
+
 TEST_CASE("cluster: from 5.0 on no indexes of the config servers' databases are dropped") {
   const std::int32_t wire_version = GENERATE(9, 13, 17);
   for (const char* db : {"admin", "config"}) {
