@@ -696,6 +696,18 @@ Answer set_index_commit_quorum(Context& context, Client&, const Request& request
   return to_owners(context, request, of_all ? Tolerate::index_not_found : Tolerate::nothing, true);
 }
 
+// Of Queryable Encryption: the collections that belong to an encrypted one lie on its database's primary shard.
+Answer structured_encryption(Context& context, Client&, const Request& request) {
+  if (context.in_cluster()) co_return co_await run_by_form(context, request);
+  const auto targets = owners_of(request);
+  if (targets.has_error()) co_return targets.error();
+  if (targets->shards.size() > 1) {
+    co_return Error(ErrorCode::command_not_supported,
+                    fmt::format("{} of a collection on several shards is not supported", request.name));
+  }
+  co_return co_await forward_write(context, request, *targets);
+}
+
 Answer split_vector(Context& context, Client&, const Request& request) {
   const auto targets = owners_of_full_name(request);
   if (targets.has_error()) co_return targets.error();
@@ -754,6 +766,10 @@ std::span<const CommandSpec> schema_commands() {
        collection},
       {"setIndexCommitQuorum", "how many members an index build waits for", set_index_commit_quorum,
        on_collection(Action::create_index), {}, collection},
+      {"compactStructuredEncryptionData", "compact the data of encrypted fields", structured_encryption,
+       on_collection(Action::compact_structured_encryption_data)},
+      {"cleanupStructuredEncryptionData", "remove what encrypted fields no longer need", structured_encryption,
+       on_collection(Action::cleanup_structured_encryption_data)},
       {"splitVector", "split points of a collection that is not sharded", split_vector,
        on_full_name(Action::split_vector), cluster_only, full_name},
       {"datasize", "older name of dataSize", data_size, on_full_name(Action::find), secondary_ok, full_name},

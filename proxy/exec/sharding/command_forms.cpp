@@ -199,6 +199,12 @@ constexpr CommandForm forms[] = {
     {.command = "renameCollection", .from = v5_0, .target = on_primary, .name = "_shardsvrRenameCollection",
      .value = Value::collection, .about = About::collection, .fields = rename_fields_5_0, .on_own_database = true,
      .reply = Reply::only_ok, .retry = RetryPolicy::none},
+    {.command = "compactStructuredEncryptionData", .from = v6_0, .target = on_primary,
+     .name = "_shardsvrCompactStructuredEncryptionData", .about = About::own_collection, .on_own_database = true,
+     .changes_table = false},
+    {.command = "cleanupStructuredEncryptionData", .from = v7_0, .target = on_primary,
+     .name = "_shardsvrCleanupStructuredEncryptionData", .about = About::own_collection, .on_own_database = true,
+     .changes_table = false},
     // sharded collections
     {.command = "shardCollection", .from = v6_0, .target = on_primary, .name = "_shardsvrCreateCollection",
      .value = Value::collection, .about = About::collection, .fields = create_collection_fields,

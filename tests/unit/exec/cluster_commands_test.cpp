@@ -194,6 +194,14 @@ TEST_CASE("cluster: each command goes where its version has it, in its form") {
        "{'_shardsvrRenameCollection': 'r', 'to': 'app.q', 'dropTarget': true, 'expectedTargetUUID': " ZERO_UUID
        ", 'expectedSourceUUID': 7, 'stayTemp': false, 'allowEncryptedCollectionRename': true, MAJORITY, '$db': 'app', "
        "DB}"},
+      {17,
+       "{'compactStructuredEncryptionData': 'r', 'compactionTokens': {'a': 1}, 'encryptionInformation': {'type': 1}, "
+       "'$db': 'app'}",
+       "s1",
+       "{'_shardsvrCompactStructuredEncryptionData': 'r', 'compactionTokens': {'a': 1}, 'encryptionInformation': "
+       "{'type': 1}, MAJORITY, '$db': 'app', DB}"},
+      {21, "{'cleanupStructuredEncryptionData': 'r', 'cleanupTokens': {'a': 1}, '$db': 'app'}", "s1",
+       "{'_shardsvrCleanupStructuredEncryptionData': 'r', 'cleanupTokens': {'a': 1}, MAJORITY, '$db': 'app', DB}"},
       {17, "{'cleanupReshardCollection': 'app.r', '$db': 'admin'}", "config",
        "{'_configsvrCleanupReshardCollection': 'app.r', '$db': 'admin'}"},
       {17, "{'setClusterParameter': {'changeStreamOptions': {}}, '$db': 'admin'}", "config",
@@ -469,12 +477,16 @@ TEST_CASE("cluster: a query is checked where no shard will do it") {
 }
 
 TEST_CASE("cluster: what the cluster's version does not have is unknown") {
-  FakeCluster cluster(8);
-  for (const char* command : {"{'reshardCollection': 'app.r', 'key': {'j': 1}, '$db': 'admin'}",
-                              "{'getDefaultRWConcern': 1, '$db': 'admin'}"}) {
+  const auto unknown = [](std::int32_t wire_version, std::string_view command) {
+    CAPTURE(wire_version, command);
+    FakeCluster cluster(wire_version);
     CHECK(cluster.run(command).view()["code"].to_int64() == 59);
     CHECK(cluster.sent().empty());
-  }
+  };
+  unknown(8, "{'reshardCollection': 'app.r', 'key': {'j': 1}, '$db': 'admin'}");
+  unknown(8, "{'getDefaultRWConcern': 1, '$db': 'admin'}");
+  unknown(13, "{'compactStructuredEncryptionData': 'r', 'compactionTokens': {}, '$db': 'app'}");
+  unknown(17, "{'cleanupStructuredEncryptionData': 'r', 'cleanupTokens': {}, '$db': 'app'}");
 }
 
 TEST_CASE("cluster: what a command has changed is read again by the next one") {
