@@ -304,6 +304,9 @@ Result<void> check_create_fields(const Request& request) {
 Answer create(Context& context, Client&, const Request& request) {
   const auto targets = owners_of(request);
   if (targets.has_error()) co_return targets.error();
+  if (context.in_cluster() && config_wire_version(context) >= v6_0 && request.body["temp"].truthy()) {
+    co_return Error(ErrorCode::invalid_options, "the 'temp' field is an invalid option");
+  }
   if (has_form(context, request)) {
     if (auto checked = check_create_fields(request); checked.has_error()) co_return checked.error();
     if (request.body["capped"].truthy() && !request.body["size"].is_number()) {

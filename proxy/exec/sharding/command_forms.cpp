@@ -135,7 +135,7 @@ void options_of_collection(BsonWriter& out, const Request& request, const Routin
 
 void untracked_collection_fields(BsonWriter& out, const Request& request, const Routing* routing) {
   own_fields(out, request, routing);
-  out.append("unsplittable", true);
+  out.append("unsplittable", true).begin_document("shardKey").append("_id", std::int32_t{1}).end();
 }
 
 void rename_fields_5_0(BsonWriter& out, const Request& request, const Routing*) {

@@ -179,7 +179,7 @@ TEST_CASE("cluster: each command goes where its version has it, in its form") {
       {8, "{'create': 'c', 'capped': true, 'size': 9, '$db': 'app'}", "config",
        "{'_configsvrCreateCollection': 'app.c', 'options': {'capped': true, 'size': 9}, MAJORITY, '$db': 'admin'}"},
       {25, "{'create': 'c', '$db': 'app'}", "s1",
-       "{'_shardsvrCreateCollection': 'c', 'unsplittable': true, MAJORITY, '$db': 'app', DB}"},
+       "{'_shardsvrCreateCollection': 'c', 'unsplittable': true, 'shardKey': {'_id': 1}, MAJORITY, '$db': 'app', DB}"},
       {13, "{'collMod': 'r', 'validator': {}, '$db': 'app'}", "s1",
        "{'_shardsvrCollMod': 'r', 'validator': {}, MAJORITY, '$db': 'app', DB}"},
       {13, "{'deleteIndexes': 'r', 'index': '*', '$db': 'app'}", "s1",
@@ -357,6 +357,20 @@ TEST_CASE("cluster: only the fields of create are passed on to a shard") {
   const BsonDoc reply = cluster.run("{'create': 'u', 'dataShard': 's2', '$db': 'app'}");
   CHECK(reply.view()["code"].to_int64() == 40415);
   CHECK(cluster.sent().empty());
+}
+
+TEST_CASE("cluster: no client makes a temporary collection") {
+  const std::int32_t wire_version = GENERATE(9, 17, 25);
+  CAPTURE(wire_version);
+  FakeCluster cluster(wire_version);
+  const BsonDoc reply = cluster.run("{'create': 'u', 'temp': true, '$db': 'app'}");
+  if (wire_version < 17) {  // shards decide
+    CHECK(cluster.sent().size() == 1);
+    return;
+  }
+  CHECK(reply.view()["code"].to_int64() == 72);
+  CHECK(cluster.sent().empty());
+  CHECK(cluster.run("{'create': 'u', 'temp': false, '$db': 'app'}").view()["ok"].truthy());
 }
 
 TEST_CASE("cluster: from 8.0 on a collection is renamed into a database that does not exist yet") {
