@@ -140,6 +140,11 @@ Task<void> ask_other_owners(Context* context, const Request* request, shard::Cal
   }
 }
 
+// From 8.0 on a router shows what the one shard of a collection that is not sharded says of its indexes.
+bool shows_own(const Context& context, const Request& request, const Owners& owners) {
+  return request.name == "createIndexes" && !is_sharded(owners.routing) && config_wire_version(context) >= v8_0;
+}
+
 // To the chunk owners, replies merged; with one owner the reply passes through, unless it is to look as a mongos makes
 // it (`raw`).
 Answer to_owners(Context& context, const Request& request, Tolerate tolerate, bool raw = false) {
@@ -178,7 +183,7 @@ Answer to_owners(Context& context, const Request& request, Tolerate tolerate, bo
     const bool tolerated = dropped || (some_make && makes_none(outcome));
     if (context.in_cluster() && outcome.stale() && !tolerated) co_return *outcome.error;
   }
-  RawMerge merged = merge_raw(fanned.answers, tolerate, raw);
+  RawMerge merged = merge_raw(fanned.answers, tolerate, raw && !shows_own(context, request, *targets));
   Response response(std::move(merged.reply));
   response.failed = !merged.ok;
   if (response.failed) response.failure_code = failure_code(DocView::trusted(response.pieces().front().iov_base));

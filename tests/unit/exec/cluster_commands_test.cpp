@@ -622,6 +622,23 @@ TEST_CASE("cluster: replies of indexes are told by shard, as a mongos does") {
   CHECK(one.view()["raw"].as_document().count() == 1);
 }
 
+TEST_CASE("cluster: from 8.0 on the answer of one shard about its indexes stands in the reply, too") {
+  const std::int32_t wire_version = GENERATE(17, 25);
+  FakeCluster cluster(wire_version);
+  cluster.says["createIndexes"] =
+      "{'numIndexesBefore': 1, 'numIndexesAfter': 2, 'createdCollectionAutomatically': false, 'note': 'n', 'ok': 1.0}";
+  const std::string indexes = "'indexes': [{'key': {'v': 1}, 'name': 'v_1'}], '$db': 'app'}";
+  for (const char* name : {"numIndexesBefore", "numIndexesAfter", "createdCollectionAutomatically", "note"}) {
+    CAPTURE(wire_version, name);
+    const BsonDoc unsharded = cluster.run("{'createIndexes': 'u', " + indexes);
+    CHECK(unsharded.view()[name].exists() == (wire_version == 25));
+    CHECK(unsharded.view()["raw"].as_document().count() == 1);
+    const BsonDoc sharded = cluster.run("{'createIndexes': 'r', " + indexes);
+    CHECK_FALSE(sharded.view()[name].exists());
+    CHECK(sharded.view()["raw"].as_document().count() == 2);
+  }
+}
+
 TEST_CASE("cluster: of 4.2, every shard makes the indexes of a sharded collection, and none makes the collection") {
   const bool is_4_2 = GENERATE(true, false);
   FakeCluster cluster(is_4_2 ? 8 : 9);
