@@ -19,6 +19,7 @@
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/repeat.h"
 #include "proxy/exec/core/stale.h"
+#include "proxy/exec/core/wire_version.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/read/aggregate.h"
 #include "proxy/exec/read/config_database.h"
@@ -716,6 +717,26 @@ Answer structured_encryption(Context& context, Client&, const Request& request) 
   co_return co_await forward_write(context, request, *targets);
 }
 
+// A router asks the host that manages search indexes, and this one knows none. A static table's only owner may.
+Answer search_indexes(Context& context, Client&, const Request& request) {
+  std::int32_t wire_version = 0;
+  if (context.in_cluster()) {
+    wire_version = config_wire_version(context);
+  } else {
+    const auto targets = owners_of(request);
+    if (targets.has_error()) co_return targets.error();
+    if (targets->shards.size() == 1) co_return co_await forward_write(context, request, *targets);
+    wire_version = advertised_wire_version(context.gateway);
+  }
+  if (wire_version < v7_0) {
+    co_return Error(ErrorCode::command_not_found, fmt::format("no such command: '{}'", request.name));
+  }
+  co_return Error(ErrorCode::search_not_enabled,
+                  fmt::format("{} is not possible through this router: manage search indexes where the servers' search "
+                              "host (mongot) is configured",
+                              request.name));
+}
+
 Answer split_vector(Context& context, Client&, const Request& request) {
   const auto targets = owners_of_full_name(request);
   if (targets.has_error()) co_return targets.error();
@@ -778,6 +799,11 @@ std::span<const CommandSpec> schema_commands() {
        on_collection(Action::compact_structured_encryption_data)},
       {"cleanupStructuredEncryptionData", "remove what encrypted fields no longer need", structured_encryption,
        on_collection(Action::cleanup_structured_encryption_data)},
+      {"createSearchIndexes", "create search indexes", search_indexes, on_collection(Action::create_search_indexes)},
+      {"updateSearchIndex", "change a search index", search_indexes, on_collection(Action::update_search_index)},
+      {"dropSearchIndex", "drop a search index", search_indexes, on_collection(Action::drop_search_index)},
+      {"listSearchIndexes", "a collection's search indexes", search_indexes,
+       on_collection(Action::list_search_indexes)},
       {"splitVector", "split points of a collection that is not sharded", split_vector,
        on_full_name(Action::split_vector), cluster_only, full_name},
       {"datasize", "older name of dataSize", data_size, on_full_name(Action::find), secondary_ok, full_name},

@@ -436,6 +436,21 @@ TEST_CASE("cluster: only who may block users' writes renames encrypted collectio
   CHECK((cluster.sent_one().find("allowEncryptedCollectionRename") != std::string::npos) == may);
 }
 
+TEST_CASE("cluster: search indexes and encrypted data have actions of their own") {
+  FakeCluster cluster(21);
+  const bool writes = GENERATE(true, false);
+  cluster.log_in({"ann", "app", {{writes ? "readWrite" : "read", "app"}}, {}, {}});
+  const auto code = [&](std::string_view command) {
+    return cluster.run(fmt::format("{{'{}': 'c', '$db': 'app'}}", command)).view()["code"].to_int64().value_or(0);
+  };
+  CHECK(code("listSearchIndexes") == 31082);
+  for (const char* command : {"createSearchIndexes", "updateSearchIndex", "dropSearchIndex"}) {
+    CHECK(code(command) == (writes ? 31082 : 13));
+  }
+  CHECK(code("compactStructuredEncryptionData") == (writes ? 0 : 13));
+  CHECK(code("cleanupStructuredEncryptionData") == (writes ? 0 : 13));
+}
+
 TEST_CASE("cluster: a database that another router has dropped is made again for a new collection") {
   FakeCluster cluster(8);
   cluster.run("{'count': 'u', '$db': 'app'}");
@@ -501,6 +516,49 @@ TEST_CASE("cluster: what the cluster's version does not have is unknown") {
   unknown(8, "{'getDefaultRWConcern': 1, '$db': 'admin'}");
   unknown(13, "{'compactStructuredEncryptionData': 'r', 'compactionTokens': {}, '$db': 'app'}");
   unknown(17, "{'cleanupStructuredEncryptionData': 'r', 'cleanupTokens': {}, '$db': 'app'}");
+  unknown(17, "{'createSearchIndexes': 'r', 'indexes': [], '$db': 'app'}");
+}
+
+TEST_CASE("cluster: search indexes are none without a host for them") {
+  FakeCluster cluster(GENERATE(21, 25));
+  for (const char* command : {"{'createSearchIndexes': 'r', 'indexes': [], '$db': 'app'}",
+                              "{'updateSearchIndex': 'r', 'name': 'd', 'definition': {}, '$db': 'app'}",
+                              "{'dropSearchIndex': 'r', 'name': 'd', '$db': 'app'}",
+                              "{'listSearchIndexes': 'r', '$db': 'nodb'}"}) {
+    CAPTURE(command);
+    const BsonDoc reply = cluster.run(command);
+    CHECK(reply.view()["code"].to_int64() == 31082);
+    CHECK(reply.view()["codeName"].as_string() == "SearchNotEnabled");
+    CHECK(cluster.sent().empty());
+  }
+}
+
+TEST_CASE("a static table's only owner of a collection hears of its search indexes and encrypted data") {
+  test::FakeWorker worker(
+      test::routing_of("routing:\n"
+                       "  shards:\n"
+                       "  - {name: s0, uri: \"mongodb://127.0.0.1:1/\"}\n"
+                       "  - {name: s1, uri: \"mongodb://127.0.0.1:2/\"}\n"
+                       "  databases: [{name: app, primary: s1}]\n"
+                       "  collections: [{ns: app.r, key: {k: hashed}}]\n"),
+      [](std::uint16_t, DocView) -> Result<BsonDoc> { return doc("{'ok': 1.0}"); });
+  Client client;
+  const auto code = [&](const std::string& json) {
+    worker.gateway.sent.clear();
+    test::FakeRequest fake(json);
+    const BsonDoc reply = test::reply_of(worker.run(run_command(worker.context, client, fake.request)));
+    return reply.view()["code"].to_int64().value_or(0);
+  };
+  for (const std::string name : {"createSearchIndexes", "updateSearchIndex", "dropSearchIndex", "listSearchIndexes",
+                                 "compactStructuredEncryptionData", "cleanupStructuredEncryptionData"}) {
+    CAPTURE(name);
+    CHECK(code("{'" + name + "': 'u', '$db': 'app'}") == 0);
+    REQUIRE(worker.gateway.sent.size() == 1);
+    CHECK(worker.gateway.sent.front().first == 1);
+    CHECK(worker.gateway.sent.front().second.view().first().name == name);
+    CHECK(code("{'" + name + "': 'r', '$db': 'app'}") == (name.ends_with("Data") ? 115 : 31082));
+    CHECK(worker.gateway.sent.empty());
+  }
 }
 
 TEST_CASE("cluster: what a command has changed is read again by the next one") {
