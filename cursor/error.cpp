@@ -123,7 +123,7 @@ constexpr auto code_names = std::to_array<CodeName>({
     {12586, "BackgroundOperationInProgressForDatabase"}, {12587, "BackgroundOperationInProgressForNamespace"},
     {13113, "MergeStageNoMatchingDocument"}, {13297, "DatabaseDifferCase"}, {13388, "StaleConfig"},
     {13435, "NotPrimaryNoSecondaryOk"}, {13436, "NotPrimaryOrSecondary"}, {14031, "OutOfDiskSpace"},
-    {46841, "ClientMarkedKilled"}, {50768, "NotARetryableWriteCommand"},
+    {31082, "SearchNotEnabled"}, {46841, "ClientMarkedKilled"}, {50768, "NotARetryableWriteCommand"},
     {50915, "BackupCursorOpenConflictWithCheckpoint"}, {91331, "RemoteCommandFailed"},
 });
 

@@ -82,6 +82,7 @@ enum class ErrorCode : std::int32_t {
   duplicate_key = 11000,
   interrupted_at_shutdown = 11600,
   interrupted = 11601,
+  search_not_enabled = 31082,
 };
 
 // The codeName of a reply: "HostUnreachable" for 6; "Location<n>" for codes without a name.

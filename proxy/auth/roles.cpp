@@ -14,12 +14,13 @@ namespace {
 using enum Action;
 
 constexpr ActionSet read_actions{
-    find, change_stream, coll_stats, db_stats, list_collections, list_indexes, plan_cache_read};
+    find, change_stream, coll_stats, db_stats, list_collections, list_indexes, list_search_indexes, plan_cache_read};
 constexpr ActionSet write_actions =
     read_actions |
     ActionSet{insert,           update,          remove,     create_collection,
               create_index,     drop_collection, drop_index, rename_collection_same_db,
-              convert_to_capped};
+              convert_to_capped, create_search_indexes, update_search_index, drop_search_index,
+              compact_structured_encryption_data, cleanup_structured_encryption_data};
 constexpr ActionSet admin_actions{coll_stats,
                                   db_stats,
                                   list_collections,
@@ -39,6 +40,10 @@ constexpr ActionSet admin_actions{coll_stats,
                                   compact,
                                   drop_database,
                                   bypass_document_validation,
+                                  create_search_indexes,
+                                  update_search_index,
+                                  drop_search_index,
+                                  list_search_indexes,
                                   enable_profiler};
 constexpr ActionSet statistics{coll_stats, db_stats, index_stats};
 

@@ -21,6 +21,8 @@ enum class Action : std::uint8_t {
   coll_stats, db_stats, index_stats, list_collections, list_indexes, plan_cache_read,
   create_collection, create_index, drop_collection, drop_index, rename_collection_same_db, convert_to_capped,
   coll_mod, validate, compact, drop_database, bypass_document_validation,
+  create_search_indexes, update_search_index, drop_search_index, list_search_indexes,
+  compact_structured_encryption_data, cleanup_structured_encryption_data,
   // on the cluster
   server_status, conn_pool_stats, get_cmd_line_opts, get_log, get_parameter, get_shard_map, get_shard_version,
   host_info, inprog, list_databases, list_sessions, list_shards, netstat, repl_set_get_status,

@@ -186,4 +186,32 @@ TEST_CASE("from a recorded table shards hear the versions that a router of 4.2 s
   CHECK(asked == std::vector{asked_for("rec.r", 0, 0), asked_for("rec.h", 0, 0)});
 }
 
+TEST_CASE("a collection is renamed once, whatever becomes of the answer", "[cluster]") {
+  ClusterWorld sim({.wire_version = GENERATE(wire_5_0, wire_8_0), .members = 2});
+  const std::string_view name = "_shardsvrRenameCollection";
+  const std::string_view rename =
+      R"({"renameCollection": "rec.u", "to": "rec.v", "dropTarget": true, "$db": "admin"})";
+  SimShard& shard = sim.cluster.shard(0);
+  SECTION("the connection breaks") {
+    shard.misbehave(SimShard::Fault::cut_after, std::string(name), 1);
+    CHECK(code_of(sim.ask(rename)) == 6);
+  }
+  SECTION("the shard was interrupted while it waited for others") {
+    shard.revise = [&](std::string_view command, BsonDoc reply) {
+      if (command != name) return reply;
+      return json(R"({"ok": 1.0, "writeConcernError": {"code": 11602, "errmsg": "interrupted"}})");
+    };
+    sim.ask(rename);
+  }
+  SECTION("the shard was interrupted") {
+    const int code = GENERATE(91, 189, 11600, 11602);
+    shard.revise = [&, code](std::string_view command, BsonDoc reply) {
+      if (command != name) return reply;
+      return json(fmt::format(R"({{"ok": 0.0, "code": {}, "errmsg": "interrupted"}})", code));
+    };
+    CHECK(!is_ok(sim.ask(rename)));
+  }
+  CHECK(sim.times(0, name) == 1);
+}
+
 }  // namespace spillway::test

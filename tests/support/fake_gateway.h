@@ -51,6 +51,7 @@ class FakeGateway final : public shard::Gateway {
     sent.emplace_back(shard, body);
     sent_as_router.push_back(options.as_router);
     sent_to_host.push_back(options.host ? options.host->text() : "");
+    retries.push_back(options.retry);
     auto answered = answer_(shard, body.view());
     if (answered.has_error()) co_return answered.error();
     const std::size_t bytes = wire::op_msg_prefix_bytes + answered->size();
@@ -83,6 +84,7 @@ class FakeGateway final : public shard::Gateway {
   std::vector<std::pair<std::uint16_t, BsonDoc>> sent;
   std::vector<bool> sent_as_router;  // CallOptions::as_router of each
   std::vector<std::string> sent_to_host;  // likewise, CallOptions::host; empty: any
+  std::vector<shard::RetryPolicy> retries;  // CallOptions::retry of each
 
  private:
   // A body in a piece of its own, or whole sections as they arrived.

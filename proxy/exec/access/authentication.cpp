@@ -1,3 +1,4 @@
+#include "cursor/field_table.h"
 #include "proxy/exec/access/authentication.h"
 
 #include <fmt/format.h>
@@ -460,12 +461,10 @@ void refresh_login(const auth::UserDirectory& users, Client& client) {
 }
 
 bool is_sensitive(std::string_view command) noexcept {
-  constexpr std::array<std::string_view, 6> names = {
-      "saslStart", "saslContinue", "authenticate", "createUser", "updateUser", "copydbsaslstart"};
-  for (const std::string_view name : names) {
-    if (name == command) return true;
-  }
-  return false;
+  constexpr FieldTable<8> names({"saslStart", "saslContinue", "authenticate", "createUser", "updateUser",
+                                 "copydbsaslstart", "compactStructuredEncryptionData",
+                                 "cleanupStructuredEncryptionData"});
+  return names.contains(command);
 }
 
 std::span<const CommandSpec> authentication_commands() {

@@ -79,7 +79,8 @@ RouteNames route_names(const Context& context, const CommandSpec& spec, Request&
       break;
     case RouteNeed::full_name:
       add_full_name(names, request.body.first());
-      add_full_name(names, request.body["to"]);
+      // From 8.0 on the database that a collection is renamed into need not exist: its handler makes it.
+      if (config_wire_version(context) < wire_version_of_8_0) add_full_name(names, request.body["to"]);
       break;
     case RouteNeed::file:
       request.buckets = chunks_of_file(request.body);

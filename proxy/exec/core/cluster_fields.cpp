@@ -332,7 +332,10 @@ BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, co
   Participants::Contact contact;
   const bool has_concern = append_transaction(out, context, command.shard, body, transaction, contact);
   const catalog::ConcernDefaults* const defaults = context.router->concern_defaults();
+  const bool indexes_make = wire < wire_version_of_4_4 && name_of(body) == "createIndexes";
   if (command.by.what() == RoutedBy::What::nothing) {  // nor do open cursors and transactions look at versions
+    // One that never owned a part of the sharded collection would make it without the collection's options.
+    if (indexes_make) out.append("allowImplicitCollectionCreation", false);
     if (transaction_ends.contains(name_of(body))) append_write_concern(out, body, defaults, wire);
     return std::move(out).finish();
   }
@@ -345,8 +348,7 @@ BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, co
   // A shard that made a collection by itself, while others drop it or make it, would make one that is not the
   // cluster's. It has the config servers make it, and answers 227. From 4.4 on transactions make theirs by themselves.
   const bool makes_own = wire == wire_version_of_4_4 && transaction;
-  const bool makes_collections =
-      is_write(name_of(body)) || (wire < wire_version_of_4_4 && name_of(body) == "createIndexes");
+  const bool makes_collections = is_write(name_of(body)) || indexes_make;
   const bool config_makes = config_wire_version(context) < wire_version_of_5_0;  // later ones do not
   if (wire <= wire_version_of_4_4 && config_makes && !makes_own && makes_collections) {
     out.append("allowImplicitCollectionCreation", false);

@@ -11,11 +11,15 @@
 #include "proxy/exec/access/authorization.h"
 #include "proxy/exec/access/command_rules.h"
 #include "proxy/exec/access/transactions.h"
+#include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/buckets.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
+#include "proxy/exec/core/repeat.h"
+#include "proxy/exec/core/stale.h"
+#include "proxy/exec/core/wire_version.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/read/aggregate.h"
 #include "proxy/exec/read/config_database.h"
@@ -95,6 +99,53 @@ Task<Fanned> fan_out(Context& context, const Request& request, catalog::ShardSet
   co_return fanned;
 }
 
+// An index cannot be dropped twice. If some owners have dropped it, and others have refused for the table, only those
+// that own a part now and have not done it are asked, with a newer table. What is refused still stays in `fanned`.
+Task<void> ask_other_owners(Context* context, const Request* request, shard::CallOptions options, Fanned* fanned) {
+  std::optional<Routes> routes;
+  Request again = *request;
+  for (std::size_t tries = 2; tries <= tries_max; ++tries) {
+    const auto& outcomes = fanned->outcomes;
+    const bool any_ok = std::any_of(outcomes.begin(), outcomes.end(), std::mem_fn(&ShardOutcome::ok));
+    const bool any_stale = std::any_of(outcomes.begin(), outcomes.end(), std::mem_fn(&ShardOutcome::stale));
+    if (!any_ok || !any_stale) co_return;
+    if (const Duration pause = pause_before_try(tries); pause > Duration::zero()) {
+      if (Clock::now() + pause >= request->deadline) co_return;
+      co_await context->loop.sleep_for(pause);
+      if (shard::requested_of(request->interrupt) != nullptr) co_return;
+    }
+    auto resolving = routes_of(*context, *request,
+                               RouteNames{RouteName{request->db, request->body.first().as_string()}}, false);
+    auto resolved = co_await resolving;
+    if (resolved.has_error()) co_return;
+    again.routes = &routes.emplace(*std::move(resolved));
+    const Owners targets(again, again.db, again.ns());
+    catalog::ShardSet done, left;
+    Fanned kept;
+    const auto keep = [&kept](Fanned& from, std::size_t i) {
+      kept.outcomes.push_back(std::move(from.outcomes[i]));
+      kept.answers.push_back(std::move(from.answers[i]));
+    };
+    for (std::size_t i = 0; i < fanned->outcomes.size(); ++i) {
+      if (!fanned->outcomes[i].ok()) continue;
+      done.insert(fanned->outcomes[i].shard);
+      keep(*fanned, i);
+    }
+    for (const catalog::ShardIndex owner : targets.shards) {
+      if (std::find(done.begin(), done.end(), owner) == done.end()) left.insert(owner);
+    }
+    auto fanning = fan_out(*context, again, left, targets.by(), options);
+    Fanned more = co_await fanning;
+    for (std::size_t i = 0; i < more.outcomes.size(); ++i) keep(more, i);
+    *fanned = std::move(kept);
+  }
+}
+
+// From 8.0 on a router shows what the one shard of a collection that is not sharded says of its indexes.
+bool shows_own(const Context& context, const Request& request, const Owners& owners) {
+  return request.name == "createIndexes" && !is_sharded(owners.routing) && config_wire_version(context) >= v8_0;
+}
+
 // To the chunk owners, replies merged; with one owner the reply passes through, unless it is to look as a mongos makes
 // it (`raw`).
 Answer to_owners(Context& context, const Request& request, Tolerate tolerate, bool raw = false) {
@@ -110,23 +161,30 @@ Answer to_owners(Context& context, const Request& request, Tolerate tolerate, bo
   if (request.name == "createIndexes" && !request.in_transaction) options.interrupt = request.interrupt;
   raw = raw && context.in_cluster() && !request.in_transaction;
   // To 4.2, also shards that owned chunks before have the indexes and options that they will have if chunks come back.
-  const bool all = raw && tolerate != Tolerate::nothing && targets->routing != nullptr &&
-                   config_wire_version(context) < v4_4;
+  const bool all = raw && targets->routing != nullptr && config_wire_version(context) < v4_4;
   const catalog::ShardSet shards = all ? request.routes->all_shards() : targets->shards;
   const RoutedBy by = all ? RoutedBy::nothing() : targets->by();
   if (targets->shards.size() == 1 && !raw) {
     auto forwarded = co_await forward_to_shard(context, request, targets->shards.front(), targets->by(), options);
     co_return with_recovery_token(context, request, std::move(forwarded));
   }
-  const Fanned fanned = co_await fan_out(context, request, shards, by, options);
-  // Indexes that were dropped on one shard cannot be dropped again; other commands may be done twice.
-  const bool once = tolerate != Tolerate::nothing && !fanned.outcomes.empty() &&
-                    std::any_of(fanned.outcomes.begin(), fanned.outcomes.end(), std::mem_fn(&ShardOutcome::ok)) &&
-                    request.name != "collMod";
-  for (const ShardOutcome& outcome : fanned.outcomes) {
-    if (context.in_cluster() && outcome.stale() && !once) co_return *outcome.error;
+  Fanned fanned = co_await fan_out(context, request, shards, by, options);
+  const bool drops = request.name == "dropIndexes" || request.name == "deleteIndexes";
+  if (drops && context.in_cluster()) {
+    auto asking = ask_other_owners(&context, &request, options, &fanned);
+    co_await asking;
   }
-  RawMerge merged = merge_raw(fanned.answers, tolerate, raw);
+  const auto makes_none = [](const ShardOutcome& outcome) {
+    return outcome.error && outcome.error->code == cannot_implicitly_create_collection;
+  };
+  const auto& outcomes = fanned.outcomes;
+  const bool dropped = drops && std::any_of(outcomes.begin(), outcomes.end(), std::mem_fn(&ShardOutcome::ok));
+  const bool some_make = all && !std::all_of(outcomes.begin(), outcomes.end(), makes_none);
+  for (const ShardOutcome& outcome : outcomes) {
+    const bool tolerated = dropped || (some_make && makes_none(outcome));
+    if (context.in_cluster() && outcome.stale() && !tolerated) co_return *outcome.error;
+  }
+  RawMerge merged = merge_raw(fanned.answers, tolerate, raw && !shows_own(context, request, *targets));
   Response response(std::move(merged.reply));
   response.failed = !merged.ok;
   if (response.failed) response.failure_code = failure_code(DocView::trusted(response.pieces().front().iov_base));
@@ -252,6 +310,9 @@ Result<void> check_create_fields(const Request& request) {
 Answer create(Context& context, Client&, const Request& request) {
   const auto targets = owners_of(request);
   if (targets.has_error()) co_return targets.error();
+  if (context.in_cluster() && config_wire_version(context) >= v6_0 && request.body["temp"].truthy()) {
+    co_return Error(ErrorCode::invalid_options, "the 'temp' field is an invalid option");
+  }
   if (has_form(context, request)) {
     if (auto checked = check_create_fields(request); checked.has_error()) co_return checked.error();
     if (request.body["capped"].truthy() && !request.body["size"].is_number()) {
@@ -316,7 +377,7 @@ Answer create_indexes(Context& context, Client& client, const Request& request) 
       co_return checked.error();
     }
   }
-  co_return co_await to_owners(context, request, Tolerate::nothing, true);
+  co_return co_await to_owners(context, request, Tolerate::not_made_implicitly, true);
 }
 
 Answer drop(Context& context, Client&, const Request& request) {
@@ -337,7 +398,12 @@ Answer drop(Context& context, Client&, const Request& request) {
 }
 
 Answer drop_indexes(Context& context, Client&, const Request& request) {
-  return by_form_or_to_owners(context, request, Tolerate::index_not_found);
+  const bool on_config_servers = request.db == "config" || request.db == "admin";
+  if (on_config_servers && context.in_cluster() && config_wire_version(context) >= v5_0) {
+    co_return Error(ErrorCode::illegal_operation,
+                    fmt::format("Cannot drop indexes in '{}' database in sharded cluster", request.db));
+  }
+  co_return co_await by_form_or_to_owners(context, request, Tolerate::index_not_found);
 }
 
 Answer coll_mod(Context& context, Client&, const Request& request) {
@@ -347,7 +413,8 @@ Answer coll_mod(Context& context, Client&, const Request& request) {
     if (auto checked = check_view(request, targets->shards.front()); checked.has_error()) co_return checked.error();
   }
   const ValueView index = request.body["index"];
-  if (targets->routing != nullptr && targets->shards.size() > 1 && index.is_document()) {
+  // In a cluster its servers know each index, and judge by all shards' documents.
+  if (!context.in_cluster() && targets->shards.size() > 1 && targets->routing != nullptr && index.is_document()) {
     auto checked = check_unique_index(*targets->routing, index.as_document(), "keyPattern");
     if (checked.has_error()) co_return checked.error();
   }
@@ -385,7 +452,47 @@ Answer drop_database(Context& context, Client&, const Request& request) {
   co_return ok_response(std::move(reply));
 }
 
-Answer rename_collection(Context& context, Client&, const Request& request) {
+// The database that a collection is renamed into, on the primary shard of the collection's, if there is none.
+Task<Result<void>> make_database_beside(Context& context, const Request& request, std::string of, std::string made) {
+  auto resolving = routes_of(context, request, RouteNames{RouteName{made, {}}}, false);
+  auto resolved = co_await resolving;
+  if (resolved.has_value()) co_return Result<void>();
+  if (!resolved.error().is(ErrorCode::namespace_not_found)) co_return std::move(resolved.error());
+  BsonWriter out;
+  out.append("_configsvrCreateDatabase", made);
+  out.append("primaryShardId", request.routes->shard(request.routes->primary_shard(of)).name);
+  append_majority(out, request);
+  out.append("$db", "admin");
+  auto making = command_to(context, request, cluster::config_shard, std::move(out).finish(),
+                           shard::RetryPolicy::idempotent);
+  if (auto done = co_await making; done.has_error()) co_return std::move(done.error());
+  auto forgetting = forget_everywhere(context, made, {});
+  co_await forgetting;
+  co_return Result<void>();
+}
+
+// What the client says of it does not count.
+BsonDoc with_encrypted_allowed(const Context& context, const Client& client, const Request& request) {
+  constexpr std::string_view allow = "allowEncryptedCollectionRename";
+  BsonWriter out;
+  copy_command(out, request, {allow});
+  if (may_on_cluster(context, client, auth::Action::set_user_write_block_mode)) out.append(allow, true);
+  return std::move(out).finish();
+}
+
+Answer rename_in_cluster(Context& context, Client& client, const Request& request, std::string from_db,
+                         std::string to_db) {
+  if (config_wire_version(context) >= v8_0 && from_db != to_db) {
+    auto making = make_database_beside(context, request, from_db, to_db);
+    if (auto made = co_await making; made.has_error()) co_return std::move(made.error());
+  }
+  const BsonDoc body = with_encrypted_allowed(context, client, request);
+  Request renaming = request;
+  renaming.replace_body(body);
+  co_return co_await run_by_form(context, renaming);
+}
+
+Answer rename_collection(Context& context, Client& client, const Request& request) {
   const Element source = request.body.first();
   const ValueView target = request.body["to"];
   if (!source.is_string() || !target.is_string()) {
@@ -397,8 +504,10 @@ Answer rename_collection(Context& context, Client&, const Request& request) {
     co_return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
   }
   if (context.in_cluster() && find_form(request.name, config_wire_version(context)) != nullptr) {
-    auto result = co_await run_by_form(context, request);
-    if (!is_unknown_form(result)) co_return result;
+    auto renaming = rename_in_cluster(context, client, request, std::string(from.db), std::string(to.db));
+    auto result = co_await renaming;
+    // Shards beside config servers of 8.0 know it, and the target's routes are not known here then.
+    if (!is_unknown_form(result) || config_wire_version(context) >= v8_0) co_return result;
   }
   if (context.in_cluster()) {
     if (request.routes->collection(source.as_string()) != nullptr) {
@@ -591,7 +700,41 @@ Answer plan_cache(Context& context, Client&, const Request& request) {
 }
 
 Answer set_index_commit_quorum(Context& context, Client&, const Request& request) {
-  return to_owners(context, request, Tolerate::nothing, true);
+  // 4.2 asks all shards, of which some build none.
+  const bool of_all = context.in_cluster() && config_wire_version(context) < v4_4;
+  return to_owners(context, request, of_all ? Tolerate::index_not_found : Tolerate::nothing, true);
+}
+
+// Of Queryable Encryption: the collections that belong to an encrypted one lie on its database's primary shard.
+Answer structured_encryption(Context& context, Client&, const Request& request) {
+  if (context.in_cluster()) co_return co_await run_by_form(context, request);
+  const auto targets = owners_of(request);
+  if (targets.has_error()) co_return targets.error();
+  if (targets->shards.size() > 1) {
+    co_return Error(ErrorCode::command_not_supported,
+                    fmt::format("{} of a collection on several shards is not supported", request.name));
+  }
+  co_return co_await forward_write(context, request, *targets);
+}
+
+// A router asks the host that manages search indexes, and this one knows none. A static table's only owner may.
+Answer search_indexes(Context& context, Client&, const Request& request) {
+  std::int32_t wire_version = 0;
+  if (context.in_cluster()) {
+    wire_version = config_wire_version(context);
+  } else {
+    const auto targets = owners_of(request);
+    if (targets.has_error()) co_return targets.error();
+    if (targets->shards.size() == 1) co_return co_await forward_write(context, request, *targets);
+    wire_version = advertised_wire_version(context.gateway);
+  }
+  if (wire_version < v7_0) {
+    co_return Error(ErrorCode::command_not_found, fmt::format("no such command: '{}'", request.name));
+  }
+  co_return Error(ErrorCode::search_not_enabled,
+                  fmt::format("{} is not possible through this router: manage search indexes where the servers' search "
+                              "host (mongot) is configured",
+                              request.name));
 }
 
 Answer split_vector(Context& context, Client&, const Request& request) {
@@ -652,6 +795,15 @@ std::span<const CommandSpec> schema_commands() {
        collection},
       {"setIndexCommitQuorum", "how many members an index build waits for", set_index_commit_quorum,
        on_collection(Action::create_index), {}, collection},
+      {"compactStructuredEncryptionData", "compact the data of encrypted fields", structured_encryption,
+       on_collection(Action::compact_structured_encryption_data)},
+      {"cleanupStructuredEncryptionData", "remove what encrypted fields no longer need", structured_encryption,
+       on_collection(Action::cleanup_structured_encryption_data)},
+      {"createSearchIndexes", "create search indexes", search_indexes, on_collection(Action::create_search_indexes)},
+      {"updateSearchIndex", "change a search index", search_indexes, on_collection(Action::update_search_index)},
+      {"dropSearchIndex", "drop a search index", search_indexes, on_collection(Action::drop_search_index)},
+      {"listSearchIndexes", "a collection's search indexes", search_indexes,
+       on_collection(Action::list_search_indexes)},
       {"splitVector", "split points of a collection that is not sharded", split_vector,
        on_full_name(Action::split_vector), cluster_only, full_name},
       {"datasize", "older name of dataSize", data_size, on_full_name(Action::find), secondary_ok, full_name},

@@ -8,6 +8,7 @@
 #include "proxy/catalog/fingerprint.h"
 #include "proxy/exec/core/request.h"
 #include "proxy/exec/core/response.h"
+#include "proxy/exec/core/stale.h"
 
 namespace spillway::exec {
 
@@ -27,6 +28,8 @@ bool tolerated(const ShardAnswer& answer, Tolerate tolerate) {
       return is_namespace_missing(*answer.error);
     case Tolerate::index_not_found:
       return answer.error->is(ErrorCode::index_not_found) || is_namespace_missing(*answer.error);
+    case Tolerate::not_made_implicitly:
+      return answer.error->code == cannot_implicitly_create_collection;
   }
   return false;
 }

@@ -21,7 +21,7 @@ struct ShardAnswer {
 };
 
 // Errors that mean "not here", and that are no failure as long as another shard succeeded.
-enum class Tolerate { nothing, namespace_not_found, index_not_found };
+enum class Tolerate { nothing, namespace_not_found, index_not_found, not_made_implicitly };
 
 // NamespaceNotFound(26), or the text that servers without that code give.
 bool is_namespace_missing(const Error& error) noexcept;

@@ -14,6 +14,7 @@ using About = CommandForm::About;
 using Value = CommandForm::Value;
 using Reply = CommandForm::Reply;
 using Routing = catalog::CollectionRouting;
+using shard::RetryPolicy;
 
 void copy_field(BsonWriter& out, const Request& request, std::string_view name, std::string_view as = {}) {
   const ValueView value = request.body[name];
@@ -134,16 +135,22 @@ void options_of_collection(BsonWriter& out, const Request& request, const Routin
 
 void untracked_collection_fields(BsonWriter& out, const Request& request, const Routing* routing) {
   own_fields(out, request, routing);
-  out.append("unsplittable", true);
+  out.append("unsplittable", true).begin_document("shardKey").append("_id", std::int32_t{1}).end();
 }
 
-void rename_fields(BsonWriter& out, const Request& request, const Routing*) {
+void rename_fields_5_0(BsonWriter& out, const Request& request, const Routing*) {
   copy_field(out, request, "to");
   const ValueView drop = request.body["dropTarget"];  // may be the uuid of what may be dropped
   out.append("dropTarget", drop.exists() && drop.truthy());
   if (drop.type == BsonType::binary) out.append("expectedTargetUUID", drop);
   copy_field(out, request, "collectionUUID", "expectedSourceUUID");
   out.append("stayTemp", request.body["stayTemp"].truthy());
+}
+
+// The last one is set by the command's handler, not by clients.
+void rename_fields(BsonWriter& out, const Request& request, const Routing* routing) {
+  rename_fields_5_0(out, request, routing);
+  copy_field(out, request, "allowEncryptedCollectionRename");
 }
 
 constexpr Target on_primary = Target::primary_shard;
@@ -184,10 +191,20 @@ constexpr CommandForm forms[] = {
     {.command = "collMod", .from = v5_0, .target = on_primary, .name = "_shardsvrCollMod",
      .about = About::own_collection, .on_own_database = true},
     {.command = "dropIndexes", .from = v5_0, .target = on_primary, .name = "_shardsvrDropIndexes",
-     .about = About::own_collection, .on_own_database = true},
-    {.command = "renameCollection", .from = v5_0, .target = on_primary, .name = "_shardsvrRenameCollection",
+     .about = About::own_collection, .on_own_database = true, .retry = RetryPolicy::not_idempotent},
+    // Done twice, it would drop what it has just renamed.
+    {.command = "renameCollection", .from = v6_0, .target = on_primary, .name = "_shardsvrRenameCollection",
      .value = Value::collection, .about = About::collection, .fields = rename_fields, .on_own_database = true,
-     .reply = Reply::only_ok},
+     .reply = Reply::only_ok, .retry = RetryPolicy::none},
+    {.command = "renameCollection", .from = v5_0, .target = on_primary, .name = "_shardsvrRenameCollection",
+     .value = Value::collection, .about = About::collection, .fields = rename_fields_5_0, .on_own_database = true,
+     .reply = Reply::only_ok, .retry = RetryPolicy::none},
+    {.command = "compactStructuredEncryptionData", .from = v6_0, .target = on_primary,
+     .name = "_shardsvrCompactStructuredEncryptionData", .about = About::own_collection, .on_own_database = true,
+     .changes_table = false},
+    {.command = "cleanupStructuredEncryptionData", .from = v7_0, .target = on_primary,
+     .name = "_shardsvrCleanupStructuredEncryptionData", .about = About::own_collection, .on_own_database = true,
+     .changes_table = false},
     // sharded collections
     {.command = "shardCollection", .from = v6_0, .target = on_primary, .name = "_shardsvrCreateCollection",
      .value = Value::collection, .about = About::collection, .fields = create_collection_fields,
@@ -247,7 +264,8 @@ constexpr CommandForm forms[] = {
     // the cluster
     {.command = "setFeatureCompatibilityVersion", .name = "setFeatureCompatibilityVersion",
      .reply = Reply::only_ok},
-    {.command = "setDefaultRWConcern", .from = v4_4, .name = "setDefaultRWConcern", .changes_concerns = true},
+    {.command = "setDefaultRWConcern", .from = v4_4, .name = "setDefaultRWConcern", .changes_concerns = true,
+     .retry = RetryPolicy::not_idempotent},
     {.command = "getDefaultRWConcern", .from = v4_4, .name = "getDefaultRWConcern", .majority = false},
     {.command = "setClusterParameter", .from = v6_0, .name = "_configsvrSetClusterParameter", .majority = false,
      .reply = Reply::only_ok},

@@ -41,6 +41,7 @@ struct CommandForm {
   bool changes_table = true;     // of what it is about
   bool changes_concerns = false;  // the cluster's default ones
   Reply reply = Reply::whole;
+  shard::RetryPolicy retry = shard::RetryPolicy::idempotent;  // as a mongos sends it
 };
 
 // The form for these config servers; null: they do not have the command, or it is sent as clients send it.

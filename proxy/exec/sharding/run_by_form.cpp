@@ -73,7 +73,7 @@ Task<Result<Response>> run_one_form(Context* context, const Request* request, co
   }
   const BsonDoc body = make_command(*form, *request, name, wire_version, routing);
   shard::CallOptions options = write_options(*context, *request);
-  options.retry = shard::RetryPolicy::idempotent;
+  options.retry = form->retry;
   auto calling = call_shard(*context, {shard, by, shard::Command::of_body(body)}, options);
   ShardOutcome outcome = co_await calling;
   if (!outcome.answered() || outcome.stale()) co_return *std::move(outcome.error);

@@ -37,8 +37,17 @@ struct FakeCluster {
     worker.gateway.sent.clear();
     test::FakeRequest fake(json);
     fake.request.strips_fields = true;  // it has no sections to forward
-    Client client;
     return test::reply_of(worker.run(run_command(worker.context, client, fake.request)));
+  }
+  // The client logs in; from now on every client must.
+  void log_in(auth::UserSpec user) {
+    auth::UserDirectory& users = worker.shared.users;
+    worker.shared.authorization = true;
+    const std::string db = user.db, name = user.name;
+    users.feed({std::move(user)});
+    client.login.user = users.table()->find(db, name);
+    client.login.generation = users.generation();
+    client.user = auth::user_id(db, name);
   }
   std::vector<std::string> sent() const {
     std::vector<std::string> all;
@@ -61,10 +70,11 @@ struct FakeCluster {
                                                   [](const auto& each) { return is_read(each.second.view()); }));
   }
 
-  std::map<std::string, std::string> says;  // answers by the command's name; the others: {ok: 1}
+  std::map<std::string, std::string> says;  // answers by "name", or "shard name"; the others: {ok: 1}
 
   test::FakeWorker worker;
   std::optional<ClusterRouter> router;
+  Client client;
 
  private:
   static bool is_read(DocView command) { return command.first().name == "find"; }
@@ -73,11 +83,12 @@ struct FakeCluster {
     return doc("{'cursor': {'firstBatch': [" + documents +
                "], 'id': {'$numberLong': '0'}, 'ns': 'config.x'}, 'ok': 1.0}");
   }
-  Result<BsonDoc> answer(std::uint16_t, DocView command) const {
+  Result<BsonDoc> answer(std::uint16_t shard, DocView command) const {
     const Element first = command.first();
     const bool of_config = command["$db"].is_string() && command["$db"].as_string() == "config";
-    if (const auto found = says.find(std::string(first.name)); found != says.end() && !of_config) {
-      return doc(found->second);
+    const std::string name(first.name);
+    for (const std::string& said : {name_of_shard(shard) + " " + name, name}) {
+      if (const auto found = says.find(said); found != says.end() && !of_config) return doc(found->second);
     }
     if (first.name != "find") return doc("{'ok': 1.0}");
     const std::string_view collection = first.as_string();
@@ -168,7 +179,7 @@ TEST_CASE("cluster: each command goes where its version has it, in its form") {
       {8, "{'create': 'c', 'capped': true, 'size': 9, '$db': 'app'}", "config",
        "{'_configsvrCreateCollection': 'app.c', 'options': {'capped': true, 'size': 9}, MAJORITY, '$db': 'admin'}"},
       {25, "{'create': 'c', '$db': 'app'}", "s1",
-       "{'_shardsvrCreateCollection': 'c', 'unsplittable': true, MAJORITY, '$db': 'app', DB}"},
+       "{'_shardsvrCreateCollection': 'c', 'unsplittable': true, 'shardKey': {'_id': 1}, MAJORITY, '$db': 'app', DB}"},
       {13, "{'collMod': 'r', 'validator': {}, '$db': 'app'}", "s1",
        "{'_shardsvrCollMod': 'r', 'validator': {}, MAJORITY, '$db': 'app', DB}"},
       {13, "{'deleteIndexes': 'r', 'index': '*', '$db': 'app'}", "s1",
@@ -181,7 +192,16 @@ TEST_CASE("cluster: each command goes where its version has it, in its form") {
        ", 'collectionUUID': 7, '$db': 'admin'}",
        "s1",
        "{'_shardsvrRenameCollection': 'r', 'to': 'app.q', 'dropTarget': true, 'expectedTargetUUID': " ZERO_UUID
-       ", 'expectedSourceUUID': 7, 'stayTemp': false, MAJORITY, '$db': 'app', DB}"},
+       ", 'expectedSourceUUID': 7, 'stayTemp': false, 'allowEncryptedCollectionRename': true, MAJORITY, '$db': 'app', "
+       "DB}"},
+      {17,
+       "{'compactStructuredEncryptionData': 'r', 'compactionTokens': {'a': 1}, 'encryptionInformation': {'type': 1}, "
+       "'$db': 'app'}",
+       "s1",
+       "{'_shardsvrCompactStructuredEncryptionData': 'r', 'compactionTokens': {'a': 1}, 'encryptionInformation': "
+       "{'type': 1}, MAJORITY, '$db': 'app', DB}"},
+      {21, "{'cleanupStructuredEncryptionData': 'r', 'cleanupTokens': {'a': 1}, '$db': 'app'}", "s1",
+       "{'_shardsvrCleanupStructuredEncryptionData': 'r', 'cleanupTokens': {'a': 1}, MAJORITY, '$db': 'app', DB}"},
       {17, "{'cleanupReshardCollection': 'app.r', '$db': 'admin'}", "config",
        "{'_configsvrCleanupReshardCollection': 'app.r', '$db': 'admin'}"},
       {17, "{'setClusterParameter': {'changeStreamOptions': {}}, '$db': 'admin'}", "config",
@@ -275,6 +295,32 @@ TEST_CASE("cluster: every form belongs to a command, and says from which version
   }
 }
 
+TEST_CASE("cluster: a command is sent again after a lost answer only if it may be done twice") {
+  using shard::RetryPolicy;
+  const std::map<std::string_view, RetryPolicy> others{{"renameCollection", RetryPolicy::none},
+                                                       {"dropIndexes", RetryPolicy::not_idempotent},
+                                                       {"setDefaultRWConcern", RetryPolicy::not_idempotent}};
+  for (const CommandForm& form : command_forms()) {
+    INFO(form.command << " " << form.name);
+    const auto found = others.find(form.command);
+    CHECK(form.retry == (found == others.end() ? RetryPolicy::idempotent : found->second));
+  }
+  const auto retry_of = [](std::string_view command) {
+    FakeCluster cluster(25);
+    cluster.worker.gateway.retries.clear();
+    cluster.run(command);
+    const auto& sent = cluster.worker.gateway.sent;
+    const auto found = std::find_if(sent.begin(), sent.end(),
+                                    [](const auto& each) { return each.second.view().first().name != "find"; });
+    REQUIRE(found != sent.end());
+    return cluster.worker.gateway.retries.at(static_cast<std::size_t>(found - sent.begin()));
+  };
+  CHECK(retry_of("{'renameCollection': 'app.r', 'to': 'app.q', '$db': 'admin'}") == RetryPolicy::none);
+  CHECK(retry_of("{'dropIndexes': 'r', 'index': '*', '$db': 'app'}") == RetryPolicy::not_idempotent);
+  CHECK(retry_of("{'setDefaultRWConcern': 1, '$db': 'admin'}") == RetryPolicy::not_idempotent);
+  CHECK(retry_of("{'drop': 'r', '$db': 'app'}") == RetryPolicy::idempotent);
+}
+
 TEST_CASE("cluster: a server that does not know the form's name gets the older form") {
   FakeCluster cluster(17);
   cluster.says["_shardsvrMovePrimary"] = "{'ok': 0.0, 'errmsg': 'no such command', 'code': 59}";
@@ -311,6 +357,98 @@ TEST_CASE("cluster: only the fields of create are passed on to a shard") {
   const BsonDoc reply = cluster.run("{'create': 'u', 'dataShard': 's2', '$db': 'app'}");
   CHECK(reply.view()["code"].to_int64() == 40415);
   CHECK(cluster.sent().empty());
+}
+
+TEST_CASE("cluster: no client makes a temporary collection") {
+  const std::int32_t wire_version = GENERATE(9, 17, 25);
+  CAPTURE(wire_version);
+  FakeCluster cluster(wire_version);
+  const BsonDoc reply = cluster.run("{'create': 'u', 'temp': true, '$db': 'app'}");
+  if (wire_version < 17) {  // shards decide
+    CHECK(cluster.sent().size() == 1);
+    return;
+  }
+  CHECK(reply.view()["code"].to_int64() == 72);
+  CHECK(cluster.sent().empty());
+  CHECK(cluster.run("{'create': 'u', 'temp': false, '$db': 'app'}").view()["ok"].truthy());
+}
+
+TEST_CASE("cluster: from 8.0 on a collection is renamed into a database that does not exist yet") {
+  const std::string_view rename = "{'renameCollection': 'app.r', 'to': 'new.q', '$db': 'admin'}";
+  FakeCluster newer(25);
+  CHECK(newer.run(rename).view()["ok"].truthy());
+  const auto sent = newer.sent();
+  REQUIRE(sent.size() == 2);
+  CHECK(sent[0] == expected("config", "{'_configsvrCreateDatabase': 'new', 'primaryShardId': 's1', MAJORITY, '$db': "
+                                      "'admin'}"));
+  CHECK_THAT(sent[1], Catch::StartsWith("s1 { \"_shardsvrRenameCollection\" : \"r\", \"to\" : \"new.q\""));
+  newer.says["_configsvrCreateDatabase"] = "{'ok': 0.0, 'errmsg': 'no', 'code': 13297}";
+  CHECK(newer.run(rename).view()["code"].to_int64() == 13297);
+  CHECK(newer.sent().size() == 1);
+  newer.run("{'renameCollection': 'app.r', 'to': 'app.q', '$db': 'admin'}");
+  CHECK(newer.sent().size() == 1);
+  CHECK(newer.run("{'renameCollection': 'nodb.r', 'to': 'new.q', '$db': 'admin'}").view()["code"].to_int64() == 26);
+  CHECK(newer.sent().empty());
+  FakeCluster older(21);
+  CHECK(older.run(rename).view()["code"].to_int64() == 26);
+  CHECK(older.sent().empty());
+}
+
+TEST_CASE("cluster: from 5.0 on no indexes of the config servers' databases are dropped") {
+  const std::int32_t wire_version = GENERATE(9, 13, 17);
+  for (const char* db : {"admin", "config"}) {
+    CAPTURE(wire_version, db);
+    FakeCluster cluster(wire_version);
+    const BsonDoc reply = cluster.run(fmt::format("{{'dropIndexes': 'c', 'index': '*', '$db': '{}'}}", db));
+    CHECK(reply.view()["code"].to_int64().value_or(0) == (wire_version < 13 ? 0 : 20));
+    CHECK(cluster.sent().size() == (wire_version < 13 ? 1 : 0));
+  }
+}
+
+TEST_CASE("cluster: its servers judge whether an index may become unique") {
+  const std::int32_t wire_version = GENERATE(9, 17);
+  FakeCluster cluster(wire_version);
+  for (const char* index : {"{'name': 'v_1', 'prepareUnique': true}", "{'keyPattern': {'v': 1}, 'unique': true}"}) {
+    CAPTURE(wire_version, index);
+    const BsonDoc reply = cluster.run(fmt::format("{{'collMod': 'r', 'index': {}, '$db': 'app'}}", index));
+    CHECK(reply.view()["ok"].truthy());
+    CHECK(cluster.sent().size() == (wire_version < 13 ? 2 : 1));
+  }
+}
+
+TEST_CASE("cluster: only who may block users' writes renames encrypted collections") {
+  FakeCluster cluster(17);
+  const bool may = GENERATE(true, false);
+  auth::UserSpec ann{"ann", "app", {{"readWrite", "app"}}, {}, {}};
+  if (may) {
+    auth::Privilege rename, block;
+    rename.db = "app";
+    rename.actions = auth::Action::rename_collection_same_db;
+    block.on = auth::Privilege::On::cluster;
+    block.actions = auth::Action::set_user_write_block_mode;
+    ann.resolved = auth::ResolvedRoles{{{"readWrite", "app"}}, {rename, block}};
+  }
+  cluster.log_in(std::move(ann));
+  const BsonDoc reply = cluster.run(
+      "{'renameCollection': 'app.u', 'to': 'app.v', 'allowEncryptedCollectionRename': true, '$db': 'admin'}");
+  INFO(to_json(reply.view()));
+  CHECK(reply.view()["ok"].truthy());
+  CHECK((cluster.sent_one().find("allowEncryptedCollectionRename") != std::string::npos) == may);
+}
+
+TEST_CASE("cluster: search indexes and encrypted data have actions of their own") {
+  FakeCluster cluster(21);
+  const bool writes = GENERATE(true, false);
+  cluster.log_in({"ann", "app", {{writes ? "readWrite" : "read", "app"}}, {}, {}});
+  const auto code = [&](std::string_view command) {
+    return cluster.run(fmt::format("{{'{}': 'c', '$db': 'app'}}", command)).view()["code"].to_int64().value_or(0);
+  };
+  CHECK(code("listSearchIndexes") == 31082);
+  for (const char* command : {"createSearchIndexes", "updateSearchIndex", "dropSearchIndex"}) {
+    CHECK(code(command) == (writes ? 31082 : 13));
+  }
+  CHECK(code("compactStructuredEncryptionData") == (writes ? 0 : 13));
+  CHECK(code("cleanupStructuredEncryptionData") == (writes ? 0 : 13));
 }
 
 TEST_CASE("cluster: a database that another router has dropped is made again for a new collection") {
@@ -368,11 +506,58 @@ TEST_CASE("cluster: a query is checked where no shard will do it") {
 }
 
 TEST_CASE("cluster: what the cluster's version does not have is unknown") {
-  FakeCluster cluster(8);
-  for (const char* command : {"{'reshardCollection': 'app.r', 'key': {'j': 1}, '$db': 'admin'}",
-                              "{'getDefaultRWConcern': 1, '$db': 'admin'}"}) {
+  const auto unknown = [](std::int32_t wire_version, std::string_view command) {
+    CAPTURE(wire_version, command);
+    FakeCluster cluster(wire_version);
     CHECK(cluster.run(command).view()["code"].to_int64() == 59);
     CHECK(cluster.sent().empty());
+  };
+  unknown(8, "{'reshardCollection': 'app.r', 'key': {'j': 1}, '$db': 'admin'}");
+  unknown(8, "{'getDefaultRWConcern': 1, '$db': 'admin'}");
+  unknown(13, "{'compactStructuredEncryptionData': 'r', 'compactionTokens': {}, '$db': 'app'}");
+  unknown(17, "{'cleanupStructuredEncryptionData': 'r', 'cleanupTokens': {}, '$db': 'app'}");
+  unknown(17, "{'createSearchIndexes': 'r', 'indexes': [], '$db': 'app'}");
+}
+
+TEST_CASE("cluster: search indexes are none without a host for them") {
+  FakeCluster cluster(GENERATE(21, 25));
+  for (const char* command : {"{'createSearchIndexes': 'r', 'indexes': [], '$db': 'app'}",
+                              "{'updateSearchIndex': 'r', 'name': 'd', 'definition': {}, '$db': 'app'}",
+                              "{'dropSearchIndex': 'r', 'name': 'd', '$db': 'app'}",
+                              "{'listSearchIndexes': 'r', '$db': 'nodb'}"}) {
+    CAPTURE(command);
+    const BsonDoc reply = cluster.run(command);
+    CHECK(reply.view()["code"].to_int64() == 31082);
+    CHECK(reply.view()["codeName"].as_string() == "SearchNotEnabled");
+    CHECK(cluster.sent().empty());
+  }
+}
+
+TEST_CASE("a static table's only owner of a collection hears of its search indexes and encrypted data") {
+  test::FakeWorker worker(
+      test::routing_of("routing:\n"
+                       "  shards:\n"
+                       "  - {name: s0, uri: \"mongodb://127.0.0.1:1/\"}\n"
+                       "  - {name: s1, uri: \"mongodb://127.0.0.1:2/\"}\n"
+                       "  databases: [{name: app, primary: s1}]\n"
+                       "  collections: [{ns: app.r, key: {k: hashed}}]\n"),
+      [](std::uint16_t, DocView) -> Result<BsonDoc> { return doc("{'ok': 1.0}"); });
+  Client client;
+  const auto code = [&](const std::string& json) {
+    worker.gateway.sent.clear();
+    test::FakeRequest fake(json);
+    const BsonDoc reply = test::reply_of(worker.run(run_command(worker.context, client, fake.request)));
+    return reply.view()["code"].to_int64().value_or(0);
+  };
+  for (const std::string name : {"createSearchIndexes", "updateSearchIndex", "dropSearchIndex", "listSearchIndexes",
+                                 "compactStructuredEncryptionData", "cleanupStructuredEncryptionData"}) {
+    CAPTURE(name);
+    CHECK(code("{'" + name + "': 'u', '$db': 'app'}") == 0);
+    REQUIRE(worker.gateway.sent.size() == 1);
+    CHECK(worker.gateway.sent.front().first == 1);
+    CHECK(worker.gateway.sent.front().second.view().first().name == name);
+    CHECK(code("{'" + name + "': 'r', '$db': 'app'}") == (name.ends_with("Data") ? 115 : 31082));
+    CHECK(worker.gateway.sent.empty());
   }
 }
 
@@ -493,6 +678,48 @@ TEST_CASE("cluster: replies of indexes are told by shard, as a mongos does") {
   CHECK(both.view()["raw"].as_document().count() == 2);
   const BsonDoc one = cluster.run("{'createIndexes': 'u', " + indexes);
   CHECK(one.view()["raw"].as_document().count() == 1);
+}
+
+TEST_CASE("cluster: from 8.0 on the answer of one shard about its indexes stands in the reply, too") {
+  const std::int32_t wire_version = GENERATE(17, 25);
+  FakeCluster cluster(wire_version);
+  cluster.says["createIndexes"] =
+      "{'numIndexesBefore': 1, 'numIndexesAfter': 2, 'createdCollectionAutomatically': false, 'note': 'n', 'ok': 1.0}";
+  const std::string indexes = "'indexes': [{'key': {'v': 1}, 'name': 'v_1'}], '$db': 'app'}";
+  for (const char* name : {"numIndexesBefore", "numIndexesAfter", "createdCollectionAutomatically", "note"}) {
+    CAPTURE(wire_version, name);
+    const BsonDoc unsharded = cluster.run("{'createIndexes': 'u', " + indexes);
+    CHECK(unsharded.view()[name].exists() == (wire_version == 25));
+    CHECK(unsharded.view()["raw"].as_document().count() == 1);
+    const BsonDoc sharded = cluster.run("{'createIndexes': 'r', " + indexes);
+    CHECK_FALSE(sharded.view()[name].exists());
+    CHECK(sharded.view()["raw"].as_document().count() == 2);
+  }
+}
+
+TEST_CASE("cluster: of 4.2, every shard makes the indexes of a sharded collection, and none makes the collection") {
+  const bool is_4_2 = GENERATE(true, false);
+  FakeCluster cluster(is_4_2 ? 8 : 9);
+  const std::string indexes = "'indexes': [{'key': {'v': 1}, 'name': 'v_1'}], '$db': 'app'}";
+  cluster.says["s2 createIndexes"] =
+      "{'ok': 0.0, 'errmsg': 'request does not allow collection to be created implicitly', 'code': 227}";
+  cluster.says["s2 setIndexCommitQuorum"] = "{'ok': 0.0, 'errmsg': 'Cannot find an index build', 'code': 27}";
+  // app.s lies on s1 alone.
+  for (const std::string& command :
+       {"{'createIndexes': 's', " + indexes,
+        std::string("{'setIndexCommitQuorum': 's', 'indexNames': ['v_1'], 'commitQuorum': 1, '$db': 'app'}")}) {
+    CAPTURE(command);
+    CHECK(cluster.run(command).view()["ok"].truthy());
+    const auto sent = cluster.sent();
+    REQUIRE(sent.size() == (is_4_2 ? 2 : 1));
+    for (const std::string& each : sent) {
+      const bool forbids = each.find("\"allowImplicitCollectionCreation\" : false") != std::string::npos;
+      CHECK(forbids == (is_4_2 && each.find("createIndexes") != std::string::npos));
+      CHECK((each.find("shardVersion") == std::string::npos) == is_4_2);
+    }
+  }
+  cluster.says["createIndexes"] = "{'ok': 0.0, 'errmsg': 'too many', 'code': 67}";
+  CHECK(cluster.run("{'createIndexes': 's', " + indexes).view()["code"].to_int64() == 67);
 }
 
 TEST_CASE("cluster: of 4.2, shards that own no chunk any more hear of changed indexes and options, too") {

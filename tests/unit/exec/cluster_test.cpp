@@ -1988,6 +1988,31 @@ TEST_CASE("bytes of several shards are added up before they are scaled, from 4.4
   CHECK(stats("'a'").view()["code"].to_int64() == 4390201);
 }
 
+TEST_CASE("of 4.4, indexes are dropped once by each owner, while others move its chunks") {
+  FakeCluster cluster(9);
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  enum class Then { has_index, lacks_index, owns_nothing };
+  const Then then = GENERATE(Then::has_index, Then::lacks_index, Then::owns_nothing);
+  bool moved = false;
+  cluster.shard_answer_ = [&](std::uint16_t shard, DocView command) -> std::optional<BsonDoc> {
+    if (command.first().name != "dropIndexes" || shard == 1) return std::nullopt;
+    if (!std::exchange(moved, true)) {
+      cluster.shard_collection("app.c", 20, "sh1", then == Then::owns_nothing ? "sh1" : "sh2", 4);
+      return stale_config("app.c");
+    }
+    if (then == Then::has_index) return std::nullopt;
+    return doc("{'ok': 0, 'code': 27, 'codeName': 'IndexNotFound', 'errmsg': 'index not found with name [v_1]'}");
+  };
+  const BsonDoc reply = cluster.run("{'dropIndexes': 'c', 'index': 'v_1', '$db': 'app'}");
+  INFO(to_json(reply.view()));
+  CHECK(reply.view()["ok"].truthy());
+  CHECK(cluster.sent_to(1, "dropIndexes").size() == 1);
+  const auto sent = cluster.sent_to(2, "dropIndexes");
+  REQUIRE(sent.size() == (then == Then::owns_nothing ? 1 : 2));
+  if (sent.size() == 2) CHECK(version_of(sent[1]).first == 4);
+  CHECK(reply.view()["raw"].as_document().count() >= 1);
+}
+
 TEST_CASE("stages whose privileges are not known are refused by name") {
   FakeCluster cluster;
   cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);

@@ -58,6 +58,8 @@ TEST_CASE("raw_merge_decides_between_success_and_the_first_error") {
       {"a missing index is tolerated", {{"", 27}, {good}}, Tolerate::index_not_found, 0},
       {"and so is its collection", {{"", 26}, {good}}, Tolerate::index_not_found, 0},
       {"no shard has the index", {{"", 27}, {"", 26}}, Tolerate::index_not_found, 27},
+      {"a shard that lacks the collection does not make it", {{good}, {"", 227}}, Tolerate::not_made_implicitly, 0},
+      {"no shard has the collection", {{"", 227}, {"", 227}}, Tolerate::not_made_implicitly, 227},
       {"the first error wins", {{good}, {"", 67}, {"", 86}}, Tolerate::nothing, 67},
       {"a failure outweighs a lack", {{"", 26}, {"", 6}, {good}}, Tolerate::namespace_not_found, 6},
   };
