@@ -162,7 +162,7 @@ bool Handover::is_due() const {
   return state_ == State::starting || (state_ == State::none && !is_first_process() && options_.program.replaced());
 }
 
-bool Handover::request() {
+bool Handover::request(bool reloads) {
   std::string why;
   if (is_first_process()) why = "the container would end with it";
   if (state_ == State::moving) why = "it has been replaced";
@@ -171,6 +171,7 @@ bool Handover::request() {
     log::warning("the process is not replaced: {}", why);
     return false;
   }
+  reloads_ = reloads_ || reloads;
   asked_ = state_ == State::starting || options_.must_wait();
   if (asked_) {
     const std::string_view when =
@@ -246,7 +247,11 @@ void Handover::fail(const std::string& why) {
   give_up();
   log::error("the process is not replaced, and goes on: {}", why);
   options_.goes_on(fmt::format("Not replaced: {}", why));
-  loop_.post([this] { retry(); });
+  loop_.post([this] {
+    if (asked_) return retry();
+    // Certificates would never be renewed while what is installed does not work.
+    if (std::exchange(reloads_, false) && !stopped_) options_.reload();
+  });
 }
 
 void Handover::stop() {

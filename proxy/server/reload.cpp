@@ -64,8 +64,14 @@ void Reload::request() {
   }
 }
 
+void Reload::request_here() {
+  here_next_ = true;
+  request();
+}
+
 void Reload::begin() {
   running_ = true;
+  here_ = std::exchange(here_next_, false);
   if (options_.began) options_.began();
   log::info("reload: reading the configuration");
   if (options_.drive == Loop::Drive::manual) {
@@ -210,7 +216,7 @@ void Reload::apply_parameters(const Config& next) {
 
 // The configuration is right, and changes what only a process that starts takes.
 bool Reload::replace() {
-  if (!plan_.needs_start || !options_.replace || !options_.replace()) return false;
+  if (!plan_.needs_start || here_ || !options_.replace || !options_.replace()) return false;
   for (const std::string& reason : plan_.refusals) log::info("reload: {}: another process takes it", reason);
   forget();
   if (std::exchange(again_, false)) options_.replace();

@@ -535,7 +535,7 @@ void Server::begin_reload_hooks(Reload::Options& hooks) {
     listener_->set_connections_max(config.net.max_incoming_connections);
     shutdown_->set_drain(std::chrono::seconds(config.drain_seconds));
   };
-  hooks.replace = [this] { return handover_->request(); };
+  hooks.replace = [this] { return handover_->request(true); };
   hooks.began = [this] { manager_.reloading("Reloading the configuration"); };
   hooks.ended = [this](const std::string& outcome) {
     if (shared_.audit) shared_.audit->reloaded(outcome, outcome.starts_with("reloaded"));
@@ -556,6 +556,7 @@ Handover::Options Server::handover_options() {
           .must_wait = [this] { return predecessor_ && predecessor_->lives(); },
           .began = [this] { manager_.reloading("Being replaced"); },
           .goes_on = [this](const std::string& status) { manager_.ready(status); },
+          .reload = [this] { reload_->request_here(); },
           .replaced =
               [this](::pid_t by) {
                 manager_.replaced_by(by);

@@ -82,7 +82,7 @@ void Signals::handle(int signal) {
   log::info("received signal {}", signal);
   if (signal == SIGUSR2 || signal == SIGHUP) {
     const bool due = signal == SIGUSR2 || handover_.is_due();
-    if (due) handover_.request();
+    if (due) handover_.request(signal == SIGHUP);
     if (signal == SIGHUP && (!due || handover_.waits())) reload_.request();
   } else if (signal == SIGUSR1) {
     rotate_log(shared_);

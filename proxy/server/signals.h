@@ -21,7 +21,8 @@ class Signals {
           Handover& handover);
   // The first SIGTERM or SIGINT begins a shutdown, the second one ends its waits, and the third one, or two more
   // seconds, the process (exit code 1). SIGUSR2 replaces the process by the program that is installed now, and so does
-  // SIGHUP if that is another one than this; else SIGHUP reloads the configuration. SIGUSR1 rotates the log.
+  // SIGHUP if that is another one than this; else, and if that fails, SIGHUP reloads the configuration. SIGUSR1 rotates
+  // the log.
   // REQUIRES that wait_for_stop() was called.
   void start();
   // Until start(): calls `stop` for SIGTERM and SIGINT, on the loop; the others wait.
