@@ -107,6 +107,7 @@ class AdminServer {
 
   void adopt(FileDescriptor socket);
   bool has_room();
+  void close_longest_idle(Duration at_least);
   Task<void> run_connection(std::list<Connection>::iterator connection);
   Task<void> serve(Connection& connection);
   Task<HttpReader::State> read_request(Connection& connection);
