@@ -137,6 +137,7 @@ class StartCheck {
   }
   // It ends after what it waits for now. Any thread.
   void end() { ended_.store(true); }
+  bool ended() const noexcept { return ended_.load(); }
 
  private:
   Task<void> check() {
@@ -598,7 +599,8 @@ bool Server::start() {
   const auto listen = [this] { listener_->start(worker_list_); };
   if (predecessor_) {
     try_pid_file(options_.config.pid_file_path);
-    predecessor_->take_over(*listener_, listen, [this] { handover_->retry(); });
+    const auto retry = [this] { handover_->retry(); };
+    if (!predecessor_->take_over(*listener_, listen, retry, [check] { return check->ended(); })) return false;
     begin_to_be_watched();
   }
   try {

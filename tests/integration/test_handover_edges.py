@@ -5,11 +5,14 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 
+import bson
 import pymongo
 import pytest
 from certificates import Certificates
+from proxy import routing
 from replaced import REPLACED
 from test_handover import client_of, connections_of
 from test_renewal import shown_to
@@ -324,6 +327,24 @@ def test_a_reload_that_no_process_takes_is_refused(replaced):
     wait_for(lambda: "reload refused, the old configuration stays: processManagement.pidFilePath cannot" in proxy.log(),
              "the refusal")
     assert "the process is not replaced, and goes on: the other process has gone" in proxy.log()
+
+
+def test_a_new_process_that_waits_for_its_turn_can_be_ended(binary, shard_set, tmp_path):
+    older, newer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    config = {"routing": routing([shard.uri for shard in shard_set]), "net": {"port": 0, "bindIp": "127.0.0.1"},
+              "security": {"authorization": "disabled"}}
+    (tmp_path / "conf").write_text(json.dumps(config))
+    older.send(bson.encode({"offer": {"sockets": []}, "v": 1}))
+    environment = {**os.environ, "SPILLWAY_HANDOVER_SOCKET": str(newer.fileno())}
+    with subprocess.Popen([binary, "--config", tmp_path / "conf"], env=environment, pass_fds=[newer.fileno()]) as process:
+        try:
+            newer.close()
+            assert "ready" in bson.decode(older.recv(16384))  # and is never told to serve
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+            older.close()
 
 
 def test_a_reload_does_not_replace_the_process_for_another_routing(replaced):
