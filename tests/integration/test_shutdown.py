@@ -200,3 +200,23 @@ def test_it_ends_while_it_waits_for_config_servers(binary, tmp_path):
         finally:
             process.kill()
             closed.close()
+
+
+def test_a_start_that_hangs_ends_at_the_third_signal(binary, tmp_path):
+    silent = socket.create_server(("127.0.0.1", 0))
+    path = tmp_path / "spillway.yaml"
+    path.write_text(f"net: {{port: 0, bindIp: 127.0.0.1, admin: {{port: 0}}}}\n"
+                    f"routing: {{shards: [{{name: a, uri: 'mongodb://127.0.0.1:{silent.getsockname()[1]}/'}}]}}\n")
+    with subprocess.Popen([binary, "--config", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True) as process:
+        try:
+            process.stdout.readline()
+            for said in ("asked to end before it serves", "the remaining clients are closed now"):
+                process.send_signal(signal.SIGTERM)
+                assert any(said in line for line in process.stderr), said
+            process.send_signal(signal.SIGTERM)
+            assert "the process ends now" in process.stderr.read()
+            assert process.wait(60) == 1
+        finally:
+            process.kill()
+            silent.close()
