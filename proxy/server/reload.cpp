@@ -6,6 +6,7 @@
 #include <chrono>
 #include <exception>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include "proxy/config/parameters.h"
@@ -79,10 +80,14 @@ void Reload::begin() {
     return;
   }
   if (reader_.joinable()) reader_.join();
-  reader_ = std::thread([this] {
-    auto done = std::make_shared<Read>(read());
-    loop_.post([this, done] { take(std::move(*done)); });
-  });
+  try {
+    reader_ = std::thread([this] {
+      auto done = std::make_shared<Read>(read());
+      loop_.post([this, done] { take(std::move(*done)); });
+    });
+  } catch (const std::system_error& error) {  // a limit of processes
+    refuse({fmt::format("no thread can be started: {}", error.what())});
+  }
 }
 
 // On a thread of its own. The shards are those of the table in use: others are refused.
