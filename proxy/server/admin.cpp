@@ -229,10 +229,16 @@ std::vector<OfferedSocket> AdminServer::offer() const {
 
 void AdminServer::start(std::vector<Worker*> workers) {
   workers_ = std::move(workers);
+  Poller::of(loop_);  // it may fail, too
   thread_ = std::thread([this] {
     log::name_thread("admin");
-    for (const auto& door : doors_) door->watch();
     loop_.run();
+  });
+}
+
+void AdminServer::answer_requests() {
+  loop_.post([this] {
+    for (const auto& door : doors_) door->watch();
   });
 }
 

@@ -583,11 +583,12 @@ void Server::stop_listening() {
 void Server::begin_to_be_watched() {
   if (watchdog_) watchdog_->start();
   if (!admin_) return;
-  admin_->start(worker_list_);
+  admin_->answer_requests();
   print_admin_ready(*admin_);
 }
 
 bool Server::start() {
+  if (admin_) admin_->start(worker_list_);  // it may fail, which must not be after the process before has let go
   if (!predecessor_) begin_to_be_watched();
   const bool guards = options_.check_shards && !options_.in_cluster;
   const auto check = std::make_shared<StartCheck>(*workers_.front(), guards, predecessor_.has_value());

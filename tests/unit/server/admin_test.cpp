@@ -82,6 +82,7 @@ struct Fixture {
   Fixture() {
     shared.memory.admin.set_limit(admin_memory_bytes(1));
     admin.start({});
+    admin.answer_requests();
   }
   void run_main_loop() {
     main_thread = std::thread([this] { main_loop.run(); });
