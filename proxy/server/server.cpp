@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <exception>
 #include <fstream>
 #include <optional>
 #include <stdexcept>
@@ -310,6 +311,7 @@ class Server {
   int run();
 
  private:
+  void make_parts();
   void make_workers();
   void join_cluster();
   void listen();
@@ -414,6 +416,17 @@ std::uint64_t memory_of(const Config& config, const SystemLimits& limits) {
   return bytes == UINT64_MAX ? 0 : bytes;
 }
 
+void tell(const std::exception& error) {
+  log::error("{}", error.what());
+  std::fprintf(stderr, "spillway: %s\n", error.what());
+}
+
+// Workers end by a shutdown, for which all parts must be there. Until then there is nothing that it would save.
+[[noreturn]] void fail(const std::exception& error) {
+  tell(error);
+  ::_exit(1);
+}
+
 Server::Server(ServerOptions options)
     : options_(std::move(options)),
       worker_total_(static_cast<std::size_t>(worker_count(options_.config, limits_))),
@@ -449,6 +462,15 @@ Server::Server(ServerOptions options)
   divided_ = divide_memory(shared_, options_.config, memory_bytes_, worker_total_);
   const SocketBuffers& buffers = worker_options_.socket_buffers;
   shared_.memory.sockets.set_limits(buffers.growth_bytes_max, buffers.borrowed_bytes_max);
+  try {
+    make_parts();
+  } catch (const std::exception& error) {
+    fail(error);
+  }
+}
+
+// All that needs workers, and them.
+void Server::make_parts() {
   make_workers();
   pressure_.emplace(loop_, shared_.memory.process, shared_.pressure, open_pressure_source());
   shutdown_.emplace(loop_, shared_, worker_list_,
@@ -660,8 +682,7 @@ int Server::run() {
   try {
     if (start()) loop_.run();
   } catch (const std::runtime_error& error) {
-    log::error("{}", error.what());
-    std::fprintf(stderr, "spillway: %s\n", error.what());
+    tell(error);
     exit_code = 1;
   }
   finish();

@@ -1,6 +1,7 @@
 """How the proxy goes: announced to clients, nothing cut short, nothing left on shards."""
 
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -220,3 +221,17 @@ def test_a_start_that_hangs_ends_at_the_third_signal(binary, tmp_path):
         finally:
             process.kill()
             silent.close()
+
+
+def test_a_start_that_fails_among_its_workers_says_why(binary, tmp_path):
+    path = tmp_path / "spillway.yaml"
+    path.write_text("workers: 64\nnet: {port: 0, bindIp: 127.0.0.1}\n"
+                    "routing: {shards: [{name: a, uri: 'mongodb://127.0.0.1:1/'}]}\n")
+
+    def few_files():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+
+    ended = subprocess.run([binary, "--config", path], preexec_fn=few_files, capture_output=True, text=True,
+                           timeout=60)
+    assert ended.returncode == 1
+    assert re.search("^spillway: .*Too many open files", ended.stderr, re.M), ended.stderr
