@@ -505,6 +505,12 @@ std::unique_ptr<Transport> adopt_tcp_transport(Loop& loop, FileDescriptor connec
   return std::make_unique<TcpTransport>(loop, std::move(connected), options);
 }
 
+// At the first transport, in a coroutine, nothing could take what the poller throws.
+TcpNetwork::TcpNetwork(Loop& loop, const TcpOptions& options, NameLookup& names)
+    : loop_(loop), options_(options), names_(names) {
+  Poller::of(loop_);
+}
+
 Task<Result<std::unique_ptr<Transport>>> TcpNetwork::connect(std::string host, std::uint16_t port,
                                                              TimePoint deadline) {
   IpAddresses addresses;

@@ -39,8 +39,8 @@ std::unique_ptr<Transport> adopt_tcp_transport(Loop& loop, FileDescriptor connec
 // Tries each of a host's addresses, for its share of the time.
 class TcpNetwork final : public Network {
  public:
-  TcpNetwork(Loop& loop, const TcpOptions& options, NameLookup& names = NameLookup::system())
-      : loop_(loop), options_(options), names_(names) {}
+  // Makes the loop's poller: throws std::system_error when no file can be opened.
+  TcpNetwork(Loop& loop, const TcpOptions& options, NameLookup& names = NameLookup::system());
   Task<Result<std::unique_ptr<Transport>>> connect(std::string host, std::uint16_t port,
                                                    TimePoint deadline) override;
 

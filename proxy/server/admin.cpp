@@ -1,7 +1,9 @@
 #include "proxy/server/admin.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <boost/asio/ip/tcp.hpp>
@@ -150,6 +152,7 @@ class AdminServer::Door final : public Poller::Socket, private Timer {
   int socket() const noexcept { return socket_.get(); }
   void watch() {
     watching_ = Poller::of(server_.loop_).add(socket_.get(), *this);
+    keep_spare();
     if (!watching_) log::error("the admin port cannot be watched: it answers no request");
   }
   void close() {
@@ -157,6 +160,11 @@ class AdminServer::Door final : public Poller::Socket, private Timer {
     server_.loop_.disarm(*this);
     socket_.reset();
     next_.reset();
+    spare_.reset();
+  }
+  // A connection must be taken when clients have all other files: a probe without an answer has the process restarted.
+  void keep_spare() {
+    if (socket_ && !spare_) spare_ = FileDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   }
   void on_events(std::uint32_t) override { accept_all(); }
 
@@ -165,24 +173,40 @@ class AdminServer::Door final : public Poller::Socket, private Timer {
   void on_timer() override { accept_all(); }
   void accept_all() {
     for (;;) {
-      if (!next_) next_ = FileDescriptor(::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (!next_) next_ = accept_next();
+      if (!next_ && is_short_of_files() && spare_) {
+        spare_.reset();
+        next_ = accept_next();
+      }
       if (next_) {
         if (!server_.has_room()) return arm(room_pause);
         server_.adopt(std::exchange(next_, {}));
         continue;
       }
       if (errno == EINTR || errno == ECONNABORTED) continue;
-      if (errno != EAGAIN && errno != EWOULDBLOCK) arm(accept_pause);
-      return;
+      const bool failed = errno != EAGAIN && errno != EWOULDBLOCK;
+      keep_spare();
+      if (!failed || !one_waits()) return;
+      if (!spare_) server_.close_longest_idle(accept_pause);
+      return arm(accept_pause);
     }
   }
+  FileDescriptor accept_next() const {
+    return FileDescriptor(::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  }
+  bool one_waits() const {
+    pollfd one{socket_.get(), POLLIN, 0};
+    return ::poll(&one, 1, 0) > 0;
+  }
+  static bool is_short_of_files() noexcept { return errno == EMFILE || errno == ENFILE; }
   void arm(Duration pause) {
     if (!armed()) server_.loop_.arm(*this, Clock::now() + pause);
   }
 
   AdminServer& server_;
   FileDescriptor socket_;
-  FileDescriptor next_;  // waits for room
+  FileDescriptor next_;   // waits for room
+  FileDescriptor spare_;  // gives its place to a connection when files are short
   bool watching_ = false;
 };
 
@@ -205,10 +229,16 @@ std::vector<OfferedSocket> AdminServer::offer() const {
 
 void AdminServer::start(std::vector<Worker*> workers) {
   workers_ = std::move(workers);
+  Poller::of(loop_);  // it may fail, too
   thread_ = std::thread([this] {
     log::name_thread("admin");
-    for (const auto& door : doors_) door->watch();
     loop_.run();
+  });
+}
+
+void AdminServer::answer_requests() {
+  loop_.post([this] {
+    for (const auto& door : doors_) door->watch();
   });
 }
 
@@ -253,19 +283,25 @@ void AdminServer::adopt(FileDescriptor socket) {
 // When it is full, the connection that has been idle for longest is closed; it leaves a moment later.
 bool AdminServer::has_room() {
   if (connections_.size() < admin_connections_max) return true;
+  close_longest_idle({});
+  return false;
+}
+
+void AdminServer::close_longest_idle(Duration at_least) {
+  const TimePoint before = Clock::now() - at_least;
   Connection* longest = nullptr;
   for (Connection& connection : connections_) {
-    if (!connection.idle) continue;
+    if (!connection.idle || connection.idle_since > before) continue;
     if (longest == nullptr || connection.idle_since < longest->idle_since) longest = &connection;
   }
   if (longest != nullptr) longest->transport->close();
-  return false;
 }
 
 Task<void> AdminServer::run_connection(std::list<Connection>::iterator connection) {
   co_await serve(*connection);
   connection->transport->close();
   connections_.erase(connection);
+  for (const auto& door : doors_) door->keep_spare();
   if (stopping_ && connections_.empty()) loop_.stop();
 }
 

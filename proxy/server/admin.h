@@ -47,8 +47,8 @@ std::uint64_t admin_memory_bytes(std::size_t shards) noexcept;
 
 class AdminServer {
  public:
-  // Listens, without answers until start(). Throws std::runtime_error naming the address. `shared` and `main_loop`
-  // outlive it.
+  // Listens, without answers until answer_requests(). Throws std::runtime_error naming the address. `shared` and
+  // `main_loop` outlive it.
   AdminServer(const exec::Services& shared, Loop& main_loop, const AdminOptions& options);
   ~AdminServer();
   AdminServer(const AdminServer&) = delete;
@@ -56,8 +56,11 @@ class AdminServer {
 
   std::uint16_t port() const noexcept { return port_; }
   const std::string& address() const noexcept { return options_.addresses.front(); }
-  // Answers from now on. The workers outlive it, but their threads do not: they end before stop().
+  // Its thread is there from now on. Throws std::system_error. The workers outlive it, but their threads do not: they
+  // end before stop().
   void start(std::vector<Worker*> workers);
+  // After start(): answers from now on.
+  void answer_requests();
   // Any thread: clients are served from now on.
   void set_serving() noexcept { serving_ = true; }
   // Any thread: what the start waits for, for /readyz.
@@ -107,6 +110,7 @@ class AdminServer {
 
   void adopt(FileDescriptor socket);
   bool has_room();
+  void close_longest_idle(Duration at_least);
   Task<void> run_connection(std::list<Connection>::iterator connection);
   Task<void> serve(Connection& connection);
   Task<HttpReader::State> read_request(Connection& connection);

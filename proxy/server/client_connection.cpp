@@ -367,7 +367,7 @@ Task<bool> ClientConnection::handle_kill_cursors() {
     co_await kill_cursors(ns, of_ns);
   }
   if (any_unknown && reaches_older()) {
-    co_await relay(true);
+    co_await relay(true, Clock::now() + ending_patience);
   }
   co_return true;
 }
@@ -462,9 +462,13 @@ Task<bool> ClientConnection::handle_op_msg() {
       auto refusing = refuse(allowed.error(), silent);
       co_return co_await refusing;
     }
-    auto relaying = relay(silent);
+    auto relaying = relay(silent, older_until(request));
     const Relayed relayed = co_await relaying;
     if (relayed != Relayed::unanswered) co_return relayed == Relayed::answered;
+    if (Clock::now() >= request.deadline) {
+      auto refusing = refuse(time_limit_exceeded(), silent);
+      co_return co_await refusing;
+    }
   }
   std::vector<std::int64_t> killed;  // in the older process
   const bool kills = request.name == "killCursors";

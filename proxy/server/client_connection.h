@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -118,20 +119,23 @@ class ClientConnection {
   bool belongs_to_older(const exec::Request& request) const;
   bool open_relay();
   void end_in_older();
-  Task<bool> relay_can_be_read();
-  Task<bool> read_relay(MutableBytes into);
+  Task<bool> relay_can_be_read(TimePoint until);
+  Task<bool> read_relay(MutableBytes into, TimePoint until);
   // What the client has got: the whole answer, nothing, or a part of it.
   enum class Relayed : std::uint8_t { answered, unanswered, broken };
-  Task<Relayed> relay(bool silent);
-  Task<bool> write_to_older(std::span<iovec> pieces);
+  Task<Relayed> relay(bool silent, TimePoint until);
+  // For commands that only end what there is: the older process may hang.
+  static constexpr Duration ending_patience = std::chrono::seconds(10);
+  static TimePoint older_until(const exec::Request& request);
+  Task<bool> write_to_older(std::span<iovec> pieces, TimePoint until);
   bool is_wanted() const noexcept { return !closing_ && !transport_->peer_hung_up(); }
   Task<std::optional<Buffer>> take_relay_room(std::size_t bytes);
-  Task<Result<wire::OpMsg>> ask_older(DocView command, MutableBytes room);
+  Task<Result<wire::OpMsg>> ask_older(DocView command, MutableBytes room, TimePoint until);
   static bool ends_sessions(const exec::Request& request) noexcept;
   Task<Result<void>> end_sessions_in_older(const exec::Request& request);
   Task<Result<void>> kill_in_older(const exec::Request& request, std::vector<std::int64_t>& killed);
   Task<Result<void>> kill_some_in_older(const exec::Request& request, std::vector<std::int64_t> ids,
-                                        std::vector<std::int64_t>& killed);
+                                        std::vector<std::int64_t>& killed, TimePoint until);
   static exec::Response with_killed(const exec::Response& response, std::vector<std::int64_t> killed);
 
   // client_connection_read.cpp. Both fill message_ with one whole message, decompressed.

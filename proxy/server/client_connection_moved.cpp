@@ -209,19 +209,25 @@ void ClientConnection::end_in_older() {
   if (moved_ && !relayed_ && environment_.older && environment_.older->lives) static_cast<void>(open_relay());
 }
 
-// False: the older process has ended, or the client waits no more.
-Task<bool> ClientConnection::relay_can_be_read() {
+// How long the older process has for a request.
+TimePoint ClientConnection::older_until(const exec::Request& request) {
+  const bool ends = request.name == "abortTransaction" || request.name == "killCursors" || ends_sessions(request);
+  return ends ? std::min(request.deadline, Clock::now() + ending_patience) : request.deadline;
+}
+
+// False: the older process has ended, or hangs, or the client waits no more.
+Task<bool> ClientConnection::relay_can_be_read(TimePoint until) {
   for (;;) {
-    ReadyWait readable(*relay_, Transport::Direction::read, Clock::now() + relay_look);
+    ReadyWait readable(*relay_, Transport::Direction::read, std::min(until, Clock::now() + relay_look));
     const bool ready = co_await readable;
     if (ready) co_return true;
     const bool wanted = !transport_->peer_hung_up() && client_.interrupt.requested() == nullptr;
-    if (!readable.timed_out() || !wanted) co_return false;
+    if (!readable.timed_out() || !wanted || Clock::now() >= until) co_return false;
   }
 }
 
 // Fills `into` from the older process.
-Task<bool> ClientConnection::read_relay(MutableBytes into) {
+Task<bool> ClientConnection::read_relay(MutableBytes into, TimePoint until) {
   while (!into.empty()) {
     const IoResult got = relay_->try_read(into);
     if (got.ok()) {
@@ -229,7 +235,7 @@ Task<bool> ClientConnection::read_relay(MutableBytes into) {
       continue;
     }
     if (!got.would_block()) co_return false;
-    const bool ready = co_await relay_can_be_read();
+    const bool ready = co_await relay_can_be_read(until);
     if (!ready) co_return false;
   }
   co_return true;
@@ -244,29 +250,29 @@ Task<std::optional<Buffer>> ClientConnection::take_relay_room(std::size_t bytes)
 }
 
 // False: it takes nothing more, or the client has left.
-Task<bool> ClientConnection::write_to_older(std::span<iovec> pieces) {
+Task<bool> ClientConnection::write_to_older(std::span<iovec> pieces, TimePoint until) {
   for (;;) {
-    const TimePoint end = Clock::now() + relay_look;
+    const TimePoint end = std::min(until, Clock::now() + relay_look);
     WriteAll writing(*relay_, pieces, end);
     const bool written = co_await writing;
     if (written) co_return true;
-    if (Clock::now() < end || !is_wanted()) co_return false;
+    if (Clock::now() < end || end == until || !is_wanted()) co_return false;
     pieces = writing.rest();
   }
 }
 
-// The older process reads the request as it came, and its answer passes in pieces.
-Task<ClientConnection::Relayed> ClientConnection::relay(bool silent) {
+// The older process reads the request as it came, and its answer passes in pieces. What comes after `until` is dropped.
+Task<ClientConnection::Relayed> ClientConnection::relay(bool silent, TimePoint until) {
   auto piece = co_await take_relay_room(relayed_piece_bytes);
   if (!piece || !open_relay()) co_return Relayed::unanswered;
   iovec request{message_.data(), message_.size()};
-  const bool asked = co_await write_to_older({&request, 1});
+  const bool asked = co_await write_to_older({&request, 1}, until);
   bool answering = false;
   bool more = asked && !silent;
   bool whole = asked;
   while (more) {
     const MutableBytes head(piece->data(), head_bytes);
-    whole = co_await read_relay(head);
+    whole = co_await read_relay(head, until);
     const auto need = whole ? wire::FrameReader::peek(head) : wire::FrameReader::Need();
     whole = need.kind == wire::FrameReader::Kind::message && need.bytes >= head_bytes;
     if (!whole) break;
@@ -283,7 +289,7 @@ Task<ClientConnection::Relayed> ClientConnection::relay(bool silent) {
       if (rest == 0) break;
       IoResult got = relay_->try_read({piece->data(), std::min(rest, relayed_piece_bytes)});
       while (got.would_block()) {
-        const bool ready = co_await relay_can_be_read();
+        const bool ready = co_await relay_can_be_read(until);
         if (!ready) co_return Relayed::broken;
         got = relay_->try_read({piece->data(), std::min(rest, relayed_piece_bytes)});
       }
@@ -297,15 +303,15 @@ Task<ClientConnection::Relayed> ClientConnection::relay(bool silent) {
   co_return answering || !is_wanted() ? Relayed::broken : Relayed::unanswered;
 }
 
-// Asks the older process; its answer, a view into `room`, must fit there. HostUnreachable(6): there is none.
-Task<Result<wire::OpMsg>> ClientConnection::ask_older(DocView command, MutableBytes room) {
+// Asks the older process; its answer, a view into `room`, must fit there. HostUnreachable(6): there is none in time.
+Task<Result<wire::OpMsg>> ClientConnection::ask_older(DocView command, MutableBytes room, TimePoint until) {
   auto prefix = wire::op_msg_prefix(wire::op_msg_prefix_bytes + command.size(), new_request_id(), 0, 0);
   std::array<iovec, 2> pieces{{{prefix.data(), prefix.size()},
                                {const_cast<std::uint8_t*>(command.data()), command.size()}}};
-  bool read = co_await write_to_older(pieces);
+  bool read = co_await write_to_older(pieces, until);
   wire::FrameReader::Need need;
   if (read) {
-    auto beginning = read_relay(room.first(head_bytes));
+    auto beginning = read_relay(room.first(head_bytes), until);
     read = co_await beginning;
   }
   if (read) {
@@ -313,7 +319,7 @@ Task<Result<wire::OpMsg>> ClientConnection::ask_older(DocView command, MutableBy
     read = need.kind == wire::FrameReader::Kind::message && need.bytes >= head_bytes && need.bytes <= room.size();
   }
   if (read) {
-    auto reading = read_relay(room.subspan(head_bytes, need.bytes - head_bytes));
+    auto reading = read_relay(room.subspan(head_bytes, need.bytes - head_bytes), until);
     read = co_await reading;
   }
   auto answer = read ? wire::parse_op_msg_reply(room.first(need.bytes))
@@ -333,7 +339,7 @@ bool ClientConnection::ends_sessions(const exec::Request& request) noexcept {
 Task<Result<void>> ClientConnection::end_sessions_in_older(const exec::Request& request) {
   auto room = co_await take_relay_room(2 * relayed_piece_bytes);
   if (!room || !open_relay()) co_return Result<void>();
-  auto asking = ask_older(request.body, {room->data(), 2 * relayed_piece_bytes});
+  auto asking = ask_older(request.body, {room->data(), 2 * relayed_piece_bytes}, older_until(request));
   const auto answer = co_await asking;
   if (answer.has_error() || wire::reply_is_ok(answer->body)) co_return Result<void>();
   co_return wire::error_from_reply(answer->body);
@@ -344,17 +350,18 @@ Task<Result<void>> ClientConnection::end_sessions_in_older(const exec::Request& 
 Task<Result<void>> ClientConnection::kill_in_older(const exec::Request& request, std::vector<std::int64_t>& killed) {
   const ValueView cursors = request.body["cursors"];
   if (!request.body.first().is_string() || !cursors.is_array()) co_return Result<void>();
+  const TimePoint until = older_until(request);
   std::vector<std::int64_t> unknown;
   TimeSlice slice(environment_.context.pump);
   for (auto at = cursors.as_document().begin(); !at.done(); ++at) {
     if (slice.is_over()) co_await slice.next();
     if (at->type == BsonType::int64 && is_unknown_cursor(at->as_int64())) unknown.push_back(at->as_int64());
     if (unknown.size() < killed_at_once) continue;
-    auto killing = kill_some_in_older(request, std::exchange(unknown, {}), killed);
+    auto killing = kill_some_in_older(request, std::exchange(unknown, {}), killed, until);
     auto done = co_await killing;
     if (done.has_error()) co_return done;
   }
-  auto killing = kill_some_in_older(request, std::move(unknown), killed);
+  auto killing = kill_some_in_older(request, std::move(unknown), killed, until);
   co_return co_await killing;
 }
 
@@ -382,7 +389,7 @@ exec::Response ClientConnection::with_killed(const exec::Response& response, std
 }
 
 Task<Result<void>> ClientConnection::kill_some_in_older(const exec::Request& request, std::vector<std::int64_t> ids,
-                                                        std::vector<std::int64_t>& killed) {
+                                                        std::vector<std::int64_t>& killed, TimePoint until) {
   if (ids.empty()) co_return Result<void>();
   auto room = co_await take_relay_room(2 * relayed_piece_bytes);
   if (!room || !open_relay()) co_return Result<void>();
@@ -391,7 +398,7 @@ Task<Result<void>> ClientConnection::kill_some_in_older(const exec::Request& req
   for (const std::int64_t id : ids) out.append_item(id);
   out.end().append("$db", request.db);
   const BsonDoc command = std::move(out).finish();
-  auto asking = ask_older(command, {room->data(), 2 * relayed_piece_bytes});
+  auto asking = ask_older(command, {room->data(), 2 * relayed_piece_bytes}, until);
   const auto answer = co_await asking;
   if (answer.has_error()) co_return Result<void>();
   if (!wire::reply_is_ok(answer->body)) co_return wire::error_from_reply(answer->body);

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <optional>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
@@ -65,11 +66,39 @@ std::vector<std::string> environment_of_new() {
   return variables;
 }
 
-// In the new process, after a fork of one with threads: nothing here may take a lock or memory.
-[[noreturn]] void become(const char* path, char* const* arguments, char* const* variables, int channel) {
+// No signal comes while it lives. A child would run this process's handlers, which tell its loop by a pipe of both.
+class BlockedSignals {
+ public:
+  BlockedSignals() noexcept {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~BlockedSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+// Those that are ignored stay so, as a program that is executed has them. Then none is blocked.
+void use_default_signals() noexcept {
+  for (int signal = 1; signal < NSIG; ++signal) {
+    struct sigaction action {};
+    if (::sigaction(signal, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;
+    action = {};
+    action.sa_handler = SIG_DFL;
+    ::sigaction(signal, &action, nullptr);
+  }
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+// In the new process, after a fork of one with threads: nothing here may take a lock or memory.
+[[noreturn]] void become(const char* path, char* const* arguments, char* const* variables, int channel) {
+  use_default_signals();
   if (channel == channel_descriptor) {
     ::fcntl(channel, F_SETFD, 0);
   } else {
@@ -100,6 +129,7 @@ ssize_t uninterrupted(const Call& call) {
   if (::pipe2(pipe.data(), O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
   const FileDescriptor from(pipe[0]);
   FileDescriptor to(pipe[1]);
+  std::optional<BlockedSignals> blocked(std::in_place);
   const ::pid_t between = ::_Fork();
   if (between == 0) {
     const ::pid_t started = ::_Fork();
@@ -107,7 +137,9 @@ ssize_t uninterrupted(const Call& call) {
     const bool told = started > 0 && ::write(pipe[1], &started, sizeof started) == sizeof started;
     ::_exit(told ? 0 : 1);
   }
-  const std::string why = between < 0 ? std::generic_category().message(errno) : "it could not be forked";
+  const int failure = errno;
+  blocked.reset();
+  const std::string why = between < 0 ? std::generic_category().message(failure) : "it could not be forked";
   to.reset();
   ::pid_t started = 0;
   const bool told = between > 0 && uninterrupted([&] { return ::read(from.get(), &started, sizeof started); }) ==
@@ -162,7 +194,7 @@ bool Handover::is_due() const {
   return state_ == State::starting || (state_ == State::none && !is_first_process() && options_.program.replaced());
 }
 
-bool Handover::request() {
+bool Handover::request(bool reloads) {
   std::string why;
   if (is_first_process()) why = "the container would end with it";
   if (state_ == State::moving) why = "it has been replaced";
@@ -171,6 +203,7 @@ bool Handover::request() {
     log::warning("the process is not replaced: {}", why);
     return false;
   }
+  reloads_ = reloads_ || reloads;
   asked_ = state_ == State::starting || options_.must_wait();
   if (asked_) {
     const std::string_view when =
@@ -246,7 +279,11 @@ void Handover::fail(const std::string& why) {
   give_up();
   log::error("the process is not replaced, and goes on: {}", why);
   options_.goes_on(fmt::format("Not replaced: {}", why));
-  loop_.post([this] { retry(); });
+  loop_.post([this] {
+    if (asked_) return retry();
+    // Certificates would never be renewed while what is installed does not work.
+    if (std::exchange(reloads_, false) && !stopped_) options_.reload();
+  });
 }
 
 void Handover::stop() {

@@ -55,6 +55,7 @@ class Handover final : private Timer {
     std::function<bool()> must_wait;  // for the end of the process before this one; retry() tells it
     std::function<void()> began;
     std::function<void(const std::string& status)> goes_on;  // it has come to nothing, or waits
+    std::function<void()> reload;                            // what a reload was to bring is this process's to take
     // The new process is ready: this one must not listen any more, nor speak to a service manager.
     std::function<void(::pid_t)> replaced;
   };
@@ -63,8 +64,9 @@ class Handover final : private Timer {
            Shutdown& shutdown, Options options);
   ~Handover() override;
 
-  // Begins, now or as soon as it can. False, with a line in the log: it cannot.
-  bool request();
+  // Begins, now or as soon as it can. False, with a line in the log: it cannot. `reloads`: if no process takes what has
+  // changed, Options::reload follows.
+  bool request(bool reloads = false);
   // The process before this one has ended: a request may wait for that.
   void retry();
   bool waits() const noexcept { return asked_ && state_ == State::none; }
@@ -94,7 +96,8 @@ class Handover final : private Timer {
   Shutdown& shutdown_;
   Options options_;
   State state_ = State::none;
-  bool asked_ = false;  // for one that must wait
+  bool asked_ = false;    // for one that must wait
+  bool reloads_ = false;  // any request since the last one that came to nothing
   bool stopped_ = false;
   ::pid_t started_ = 0;
   FileDescriptor started_process_;  // a pidfd

@@ -18,6 +18,7 @@ namespace spillway::server {
 namespace {
 
 constexpr std::string_view form_name = "v";
+constexpr auto retry_pause = std::chrono::milliseconds(5);
 
 std::string error_text() { return std::generic_category().message(errno); }
 
@@ -65,7 +66,8 @@ HandoverChannel::Message HandoverChannel::message(std::string_view kind, const B
   return {std::string(kind), body, {}, {}};
 }
 
-HandoverChannel::HandoverChannel(Loop& loop, FileDescriptor socket) : socket_(loop.io().get_executor()) {
+HandoverChannel::HandoverChannel(Loop& loop, FileDescriptor socket)
+    : loop_(loop), socket_(loop.io().get_executor()) {
   boost::system::error_code failed;
   socket_.assign(socket.get(), failed);
   if (failed) throw std::runtime_error(fmt::format("the hand-over's socket: {}", failed.message()));
@@ -152,8 +154,10 @@ void HandoverChannel::send(Message message) {
 
 void HandoverChannel::write() {
   while (!unsent_.empty()) {
-    if (!write_one(unsent_.front())) {
-      writes_ = true;
+    const Put put = write_one(unsent_.front());
+    if (put != Put::done) writes_ = true;
+    if (put == Put::refused) return loop_.arm(*this, Clock::now() + retry_pause);
+    if (put == Put::full) {
       socket_.async_wait(decltype(socket_)::wait_write, [this](const boost::system::error_code& failed) {
         if (failed || !socket_.is_open()) return;
         writes_ = false;
@@ -165,9 +169,14 @@ void HandoverChannel::write() {
   }
 }
 
-// False: the socket is full, or the kernel has too many descriptors on their way. Other failures drop the message: the
-// channel's end is heard by reading.
-bool HandoverChannel::write_one(const Message& message) {
+void HandoverChannel::on_timer() {
+  writes_ = false;
+  write();
+}
+
+// Full: the socket is. Refused: the kernel has too many descriptors on their way, or no memory, and nothing tells the
+// end of that. Other failures drop the message: the channel's end is heard by reading.
+HandoverChannel::Put HandoverChannel::write_one(const Message& message) {
   BsonWriter writer;
   writer.append(message.kind, message.body).append(form_name, handover_form);
   const BsonDoc whole = std::move(writer).finish();
@@ -189,7 +198,9 @@ bool HandoverChannel::write_one(const Message& message) {
     }
   }
   const ssize_t sent = ::sendmsg(socket_.native_handle(), &packet, MSG_DONTWAIT | MSG_NOSIGNAL);
-  return sent >= 0 || (errno != EAGAIN && errno != ETOOMANYREFS);
+  if (sent >= 0) return Put::done;
+  if (errno == EAGAIN) return Put::full;
+  return errno == ETOOMANYREFS || errno == ENOBUFS || errno == ENOMEM ? Put::refused : Put::done;
 }
 
 void HandoverChannel::end(const std::string& why) {
@@ -200,6 +211,7 @@ void HandoverChannel::end(const std::string& why) {
 void HandoverChannel::close() {
   boost::system::error_code ignored;
   socket_.close(ignored);
+  loop_.disarm(*this);
   unsent_.clear();
 }
 

@@ -30,7 +30,7 @@ namespace spillway::server {
 // Of a message's form: a process refuses to replace one that speaks another.
 inline constexpr std::int32_t handover_form = 1;
 
-class HandoverChannel {
+class HandoverChannel final : private Timer {
  public:
   static constexpr std::size_t message_bytes_max = 16 * 1024;
   static constexpr std::size_t descriptors_max = 128;
@@ -46,6 +46,7 @@ class HandoverChannel {
   static Message message(std::string_view kind, const BsonDoc& body);
 
   HandoverChannel(Loop& loop, FileDescriptor socket);
+  ~HandoverChannel() override { loop_.disarm(*this); }
   HandoverChannel(const HandoverChannel&) = delete;
   HandoverChannel& operator=(const HandoverChannel&) = delete;
 
@@ -65,12 +66,15 @@ class HandoverChannel {
   Got read_message(Message& message, std::string& why);
   void wait_for_more();
   void write();
-  bool write_one(const Message& message);
+  enum class Put : std::uint8_t { done, full, refused };
+  Put write_one(const Message& message);
+  void on_timer() override;
   void end(const std::string& why);
 
+  Loop& loop_;
   asio::posix::basic_stream_descriptor<asio::io_context::executor_type> socket_;
   std::deque<Message> unsent_;
-  bool writes_ = false;  // waits for room in the socket
+  bool writes_ = false;  // waits for room in the socket, or for the timer
   std::function<void(Message)> heard_;
   std::function<void(const std::string&)> ended_;
 };

@@ -51,8 +51,8 @@ Predecessor::Predecessor(Loop& loop, const exec::Services& shared, FileDescripto
 
 OfferedSockets Predecessor::take_sockets() { return OfferedSockets::take(channel_.wait_for_message(offer_max)); }
 
-void Predecessor::take_over(Listener& listener, const std::function<void()>& start,
-                            const std::function<void()>& ended) {
+bool Predecessor::take_over(Listener& listener, const std::function<void()>& start, const std::function<void()>& ended,
+                            const std::function<bool()>& gives_up) {
   memory_limit_bytes_ = shared_.memory.process.usage().limit_bytes;
   channel_.start(
       [this, &listener, start](HandoverChannel::Message message) { heard(std::move(message), listener, start); },
@@ -64,10 +64,12 @@ void Predecessor::take_over(Listener& listener, const std::function<void()>& sta
         ended();
       });
   channel_.send(HandoverChannel::message("ready", {}));
-  while (!serves_) {
+  while (!serves_ && !gives_up()) {
     loop_.io().restart();
     loop_.io().run_one();
   }
+  if (!serves_) channel_.close();  // what it would say now comes too late
+  return !gives_up();
 }
 
 void Predecessor::heard(HandoverChannel::Message message, Listener& listener, const std::function<void()>& start) {

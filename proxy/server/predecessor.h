@@ -28,8 +28,9 @@ class Predecessor {
   // For workers.
   const std::shared_ptr<OlderProcess>& older() const noexcept { return older_; }
   // This process can serve. Returns when it does: the other process does not listen any more. Its clients come to
-  // `listener`, which `start` has started. `ended`: it has gone.
-  void take_over(Listener& listener, const std::function<void()>& start, const std::function<void()>& ended);
+  // `listener`, which `start` has started. `ended`: it has gone. False: `gives_up`, asked after each event, was true.
+  bool take_over(Listener& listener, const std::function<void()>& start, const std::function<void()>& ended,
+                 const std::function<bool()>& gives_up);
   // It was asked once more for what it has done.
   bool asked_again() const noexcept { return asked_again_; }
   bool lives() const noexcept { return older_->lives; }

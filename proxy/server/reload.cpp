@@ -6,6 +6,7 @@
 #include <chrono>
 #include <exception>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include "proxy/config/parameters.h"
@@ -64,8 +65,14 @@ void Reload::request() {
   }
 }
 
+void Reload::request_here() {
+  here_next_ = true;
+  request();
+}
+
 void Reload::begin() {
   running_ = true;
+  here_ = std::exchange(here_next_, false);
   if (options_.began) options_.began();
   log::info("reload: reading the configuration");
   if (options_.drive == Loop::Drive::manual) {
@@ -73,10 +80,14 @@ void Reload::begin() {
     return;
   }
   if (reader_.joinable()) reader_.join();
-  reader_ = std::thread([this] {
-    auto done = std::make_shared<Read>(read());
-    loop_.post([this, done] { take(std::move(*done)); });
-  });
+  try {
+    reader_ = std::thread([this] {
+      auto done = std::make_shared<Read>(read());
+      loop_.post([this, done] { take(std::move(*done)); });
+    });
+  } catch (const std::system_error& error) {  // a limit of processes
+    refuse({fmt::format("no thread can be started: {}", error.what())});
+  }
 }
 
 // On a thread of its own. The shards are those of the table in use: others are refused.
@@ -210,7 +221,7 @@ void Reload::apply_parameters(const Config& next) {
 
 // The configuration is right, and changes what only a process that starts takes.
 bool Reload::replace() {
-  if (!plan_.needs_start || !options_.replace || !options_.replace()) return false;
+  if (!plan_.needs_start || here_ || !options_.replace || !options_.replace()) return false;
   for (const std::string& reason : plan_.refusals) log::info("reload: {}: another process takes it", reason);
   forget();
   if (std::exchange(again_, false)) options_.replace();

@@ -3,9 +3,9 @@
 // A thread of its own reads and checks the configuration file and the files that it names (certificates, passwords),
 // and opens its log. Then a worker compares its routing table with the shards and stores it there: no later step may
 // fail. A configuration that cannot be applied is refused with the reasons in the log, and the old one stays; if only
-// a process that starts can take it, this one is replaced. Only keys that have changed since the last reload are
-// applied: a setting changed by setParameter stays if its key did not change. The reload ends when all commands with
-// the old table have ended; then it looks for their stray documents.
+// a process that starts can take it, this one is replaced, and it is refused when that fails. Only keys that have
+// changed since the last reload are applied: a setting changed by setParameter stays if its key did not change. The
+// reload ends when all commands with the old table have ended; then it looks for their stray documents.
 //
 // Lives on the main thread's loop.
 #pragma once
@@ -49,6 +49,8 @@ class Reload {
 
   // A request during a reload starts another one after it.
   void request();
+  // The same, and what this process cannot take is refused: Options::replace has failed.
+  void request_here();
   // From now on no reload begins, and none is applied.
   void stop() noexcept { stopped_ = true; }
 
@@ -95,6 +97,7 @@ class Reload {
   std::optional<log::Prepared> log_;  // if it changes
   bool running_ = false;
   bool again_ = false;
+  bool here_ = false, here_next_ = false;  // without Options::replace
   bool stopped_ = false;
 };
 

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <exception>
 #include <fstream>
 #include <optional>
 #include <stdexcept>
@@ -137,6 +138,7 @@ class StartCheck {
   }
   // It ends after what it waits for now. Any thread.
   void end() { ended_.store(true); }
+  bool ended() const noexcept { return ended_.load(); }
 
  private:
   Task<void> check() {
@@ -309,6 +311,7 @@ class Server {
   int run();
 
  private:
+  void make_parts();
   void make_workers();
   void join_cluster();
   void listen();
@@ -413,6 +416,17 @@ std::uint64_t memory_of(const Config& config, const SystemLimits& limits) {
   return bytes == UINT64_MAX ? 0 : bytes;
 }
 
+void tell(const std::exception& error) {
+  log::error("{}", error.what());
+  std::fprintf(stderr, "spillway: %s\n", error.what());
+}
+
+// Workers end by a shutdown, for which all parts must be there. Until then there is nothing that it would save.
+[[noreturn]] void fail(const std::exception& error) {
+  tell(error);
+  ::_exit(1);
+}
+
 Server::Server(ServerOptions options)
     : options_(std::move(options)),
       worker_total_(static_cast<std::size_t>(worker_count(options_.config, limits_))),
@@ -448,6 +462,15 @@ Server::Server(ServerOptions options)
   divided_ = divide_memory(shared_, options_.config, memory_bytes_, worker_total_);
   const SocketBuffers& buffers = worker_options_.socket_buffers;
   shared_.memory.sockets.set_limits(buffers.growth_bytes_max, buffers.borrowed_bytes_max);
+  try {
+    make_parts();
+  } catch (const std::exception& error) {
+    fail(error);
+  }
+}
+
+// All that needs workers, and them.
+void Server::make_parts() {
   make_workers();
   pressure_.emplace(loop_, shared_.memory.process, shared_.pressure, open_pressure_source());
   shutdown_.emplace(loop_, shared_, worker_list_,
@@ -535,7 +558,7 @@ void Server::begin_reload_hooks(Reload::Options& hooks) {
     listener_->set_connections_max(config.net.max_incoming_connections);
     shutdown_->set_drain(std::chrono::seconds(config.drain_seconds));
   };
-  hooks.replace = [this] { return handover_->request(); };
+  hooks.replace = [this] { return handover_->request(true); };
   hooks.began = [this] { manager_.reloading("Reloading the configuration"); };
   hooks.ended = [this](const std::string& outcome) {
     if (shared_.audit) shared_.audit->reloaded(outcome, outcome.starts_with("reloaded"));
@@ -556,6 +579,7 @@ Handover::Options Server::handover_options() {
           .must_wait = [this] { return predecessor_ && predecessor_->lives(); },
           .began = [this] { manager_.reloading("Being replaced"); },
           .goes_on = [this](const std::string& status) { manager_.ready(status); },
+          .reload = [this] { reload_->request_here(); },
           .replaced =
               [this](::pid_t by) {
                 manager_.replaced_by(by);
@@ -581,11 +605,12 @@ void Server::stop_listening() {
 void Server::begin_to_be_watched() {
   if (watchdog_) watchdog_->start();
   if (!admin_) return;
-  admin_->start(worker_list_);
+  admin_->answer_requests();
   print_admin_ready(*admin_);
 }
 
 bool Server::start() {
+  if (admin_) admin_->start(worker_list_);  // it may fail, which must not be after the process before has let go
   if (!predecessor_) begin_to_be_watched();
   const bool guards = options_.check_shards && !options_.in_cluster;
   const auto check = std::make_shared<StartCheck>(*workers_.front(), guards, predecessor_.has_value());
@@ -597,7 +622,8 @@ bool Server::start() {
   const auto listen = [this] { listener_->start(worker_list_); };
   if (predecessor_) {
     try_pid_file(options_.config.pid_file_path);
-    predecessor_->take_over(*listener_, listen, [this] { handover_->retry(); });
+    const auto retry = [this] { handover_->retry(); };
+    if (!predecessor_->take_over(*listener_, listen, retry, [check] { return check->ended(); })) return false;
     begin_to_be_watched();
   }
   try {
@@ -656,8 +682,7 @@ int Server::run() {
   try {
     if (start()) loop_.run();
   } catch (const std::runtime_error& error) {
-    log::error("{}", error.what());
-    std::fprintf(stderr, "spillway: %s\n", error.what());
+    tell(error);
     exit_code = 1;
   }
   finish();

@@ -2,11 +2,11 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/socket.h>
-#include <sys/un.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstddef>
 #include <cstdlib>
@@ -20,6 +20,7 @@ namespace {
 
 constexpr int first_passed_descriptor = 3;
 constexpr std::int64_t passed_descriptors_max = 64;
+constexpr timeval send_max{1, 0};
 
 std::optional<std::int64_t> number(const char* text) noexcept {
   if (text == nullptr) return std::nullopt;
@@ -43,7 +44,7 @@ std::int64_t monotonic_us() noexcept {
 
 ServiceManager ServiceManager::from_environment() {
   ServiceManager manager;
-  if (const char* path = std::getenv("NOTIFY_SOCKET")) manager.socket_ = path;
+  if (const char* name = std::getenv("NOTIFY_SOCKET")) manager.connect_to(name);
   const auto interval = number(std::getenv("WATCHDOG_USEC"));
   if (interval && *interval > 0 && is_for_us(std::getenv("WATCHDOG_PID"))) {
     manager.watchdog_ = std::chrono::microseconds(*interval);
@@ -59,39 +60,49 @@ ServiceManager ServiceManager::from_environment() {
   return manager;
 }
 
-void ServiceManager::notify(std::string_view lines) const noexcept {
-  sockaddr_un address{};
-  if (socket_.empty() || socket_.size() >= sizeof address.sun_path) return;
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path, socket_.data(), socket_.size());
-  if (address.sun_path[0] == '@') address.sun_path[0] = '\0';
-  const FileDescriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!socket) return;
-  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + socket_.size());
-  static_cast<void>(::sendto(socket.get(), lines.data(), lines.size(), MSG_NOSIGNAL | MSG_DONTWAIT,
-                             reinterpret_cast<const sockaddr*>(&address), length));
+// `name`: a path, or an abstract name after '@'.
+void ServiceManager::connect_to(std::string_view name) noexcept {
+  if (name.empty() || name.size() >= sizeof address_.sun_path) return;
+  address_.sun_family = AF_UNIX;
+  std::memcpy(address_.sun_path, name.data(), name.size());
+  if (address_.sun_path[0] == '@') address_.sun_path[0] = '\0';
+  address_bytes_ = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
+  socket_.reset(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &send_max, sizeof send_max);
 }
 
+// Not connected: the service manager may make its socket anew.
+void ServiceManager::send(std::string_view lines, int flags) const noexcept {
+  if (!socket_) return;
+  ssize_t sent = 0;
+  do {
+    sent = ::sendto(socket_.get(), lines.data(), lines.size(), MSG_NOSIGNAL | flags,
+                    reinterpret_cast<const sockaddr*>(&address_), address_bytes_);
+  } while (sent < 0 && errno == EINTR);
+}
+
+void ServiceManager::notify(std::string_view lines) const noexcept { send(lines, MSG_DONTWAIT); }
+
 void ServiceManager::starting(std::string_view status, std::chrono::seconds at_most) const noexcept {
-  notify(fmt::format("EXTEND_TIMEOUT_USEC={}\nSTATUS={}", std::chrono::microseconds(at_most).count(), status));
+  send(fmt::format("EXTEND_TIMEOUT_USEC={}\nSTATUS={}", std::chrono::microseconds(at_most).count(), status));
 }
 
 void ServiceManager::ready(std::string_view status) const noexcept {
-  notify(fmt::format("READY=1\nSTATUS={}", status));
+  send(fmt::format("READY=1\nSTATUS={}", status));
 }
 
 void ServiceManager::reloading(std::string_view status) const noexcept {
-  notify(fmt::format("RELOADING=1\nMONOTONIC_USEC={}\nSTATUS={}", monotonic_us(), status));
+  send(fmt::format("RELOADING=1\nMONOTONIC_USEC={}\nSTATUS={}", monotonic_us(), status));
 }
 
 void ServiceManager::replaced_by(::pid_t process) noexcept {
-  notify(fmt::format("MAINPID={}", process));
-  socket_.clear();
+  send(fmt::format("MAINPID={}", process));
+  socket_.reset();
 }
 
 void ServiceManager::stopping(std::chrono::seconds at_most) const noexcept {
-  notify(fmt::format("STOPPING=1\nEXTEND_TIMEOUT_USEC={}\nSTATUS=Shutting down",
-                     std::chrono::microseconds(at_most).count()));
+  send(fmt::format("STOPPING=1\nEXTEND_TIMEOUT_USEC={}\nSTATUS=Shutting down",
+                   std::chrono::microseconds(at_most).count()));
 }
 
 }  // namespace spillway::server

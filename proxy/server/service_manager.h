@@ -3,7 +3,9 @@
 // Does nothing where the process was not started by a service manager. Belongs to the main thread.
 #pragma once
 
+#include <sys/socket.h>
 #include <sys/types.h>
+#include <sys/un.h>
 
 #include <chrono>
 #include <optional>
@@ -21,7 +23,8 @@ class ServiceManager {
   static ServiceManager from_environment();
 
   // Lines of sd_notify: "READY=1
-  // STATUS=…". A message that cannot be sent is dropped.
+  // STATUS=…". A message that cannot be sent at once is dropped; all below wait a second for that, as a lost READY= or
+  // MAINPID= would end the service.
   void notify(std::string_view lines) const noexcept;
   // The start takes longer, for `at_most` from now on unless this is said again.
   void starting(std::string_view status, std::chrono::seconds at_most) const noexcept;
@@ -39,7 +42,13 @@ class ServiceManager {
   std::vector<FileDescriptor> take_sockets() noexcept { return std::move(sockets_); }
 
  private:
-  std::string socket_;  // a path, or an abstract name after '@'; empty: no service manager
+  void connect_to(std::string_view name) noexcept;
+  void send(std::string_view lines, int flags = 0) const noexcept;
+
+  // Open from the beginning: a message must also leave when no file can be opened. Empty: no service manager.
+  FileDescriptor socket_;
+  sockaddr_un address_{};
+  socklen_t address_bytes_ = 0;
   std::optional<std::chrono::microseconds> watchdog_;
   std::vector<FileDescriptor> sockets_;
 };

@@ -65,7 +65,7 @@ void Signals::wait() {
     if (!stop_early_) {
       handle(signal);
     } else if (signal == SIGTERM || signal == SIGINT) {
-      stop_early_();
+      stop();
     } else if (signal == SIGUSR1) {
       handle(signal);  // the log may be what fills the disk
     } else {
@@ -82,7 +82,7 @@ void Signals::handle(int signal) {
   log::info("received signal {}", signal);
   if (signal == SIGUSR2 || signal == SIGHUP) {
     const bool due = signal == SIGUSR2 || handover_.is_due();
-    if (due) handover_.request();
+    if (due) handover_.request(signal == SIGHUP);
     if (signal == SIGHUP && (!due || handover_.waits())) reload_.request();
   } else if (signal == SIGUSR1) {
     rotate_log(shared_);
@@ -95,7 +95,9 @@ void Signals::stop() {
   reload_.stop();
   handover_.stop();
   ++stops_;
-  if (stops_ == 1) {
+  if (stops_ == 1 && stop_early_) {
+    stop_early_();
+  } else if (stops_ == 1) {
     shutdown_.begin(std::chrono::milliseconds(shared_.parameters.shutdown_timeout_ms.load()));
   } else if (stops_ == 2) {
     shutdown_.hurry();

@@ -21,10 +21,11 @@ class Signals {
           Handover& handover);
   // The first SIGTERM or SIGINT begins a shutdown, the second one ends its waits, and the third one, or two more
   // seconds, the process (exit code 1). SIGUSR2 replaces the process by the program that is installed now, and so does
-  // SIGHUP if that is another one than this; else SIGHUP reloads the configuration. SIGUSR1 rotates the log.
+  // SIGHUP if that is another one than this; else, and if that fails, SIGHUP reloads the configuration. SIGUSR1 rotates
+  // the log.
   // REQUIRES that wait_for_stop() was called.
   void start();
-  // Until start(): calls `stop` for SIGTERM and SIGINT, on the loop; the others wait.
+  // Until start(): calls `stop`, on the loop, in place of the shutdown; SIGHUP and SIGUSR2 wait.
   void wait_for_stop(std::function<void()> stop);
 
  private:
@@ -41,7 +42,7 @@ class Signals {
   asio::signal_set signals_;
   asio::steady_timer last_resort_;
   int stops_ = 0;
-  std::function<void()> stop_early_;  // until start()
+  std::function<void()> stop_early_;  // until start(), which does not come after it was called
   std::vector<int> early_;            // signals that wait for it
 };
 

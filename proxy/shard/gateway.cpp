@@ -322,6 +322,10 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
   if (options.time != nullptr) options.time->note_call(options.bulk);
   for (int sends = 1;; ++sends) {
     if (const Error* why = requested_of(options.interrupt)) co_return *why;
+    if (sends > 1 && Clock::now() >= options.deadline) {  // it passed in the pause
+      counts.failed.add();
+      co_return lost ? *std::move(lost) : time_limit_exceeded();
+    }
     if (sends > 1) counts.retries.add();
     AttemptRecord record(options, shard, command, sends);
     auto leased = shard.try_lease(options);

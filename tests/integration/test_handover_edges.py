@@ -3,14 +3,19 @@
 import json
 import os
 import re
+import shutil
 import signal
+import socket
 import subprocess
 
+import bson
 import pymongo
 import pytest
 from certificates import Certificates
+from proxy import routing
 from replaced import REPLACED
 from test_handover import client_of, connections_of
+from test_renewal import shown_to
 from users import user_entry
 from waiting import wait_for
 from wire import WireClient
@@ -286,6 +291,60 @@ def test_a_reload_replaces_the_process_for_a_key_that_it_cannot_take(replaced):
         assert "workers cannot be changed while the process runs" in proxy.log()
         assert "with 1 workers" in proxy.log()
         assert connections_of(client) == before
+
+
+def test_a_reload_is_this_process_s_when_the_installed_program_fails(replaced, tmp_path):
+    certificates, file = Certificates(tmp_path), tmp_path / "current.pem"
+    shutil.copy(certificates.server, file)
+    proxy = replaced(workers=2, net={"port": 0, "bindIp": "127.0.0.1",
+                                     "tls": {"mode": "allowTLS", "certificateKeyFile": str(file)}})
+    proxy.install_script("raise SystemExit(1)")
+    shutil.copy(certificates.issue("renewed"), file)
+    os.kill(proxy.pid, signal.SIGHUP)
+    wait_for(lambda: " reloaded: " in proxy.log(), "the reload")
+    assert "the process is not replaced, and goes on: the other process has gone" in proxy.log()
+    assert shown_to(proxy, certificates) == "renewed"
+    # What no process takes is refused as a whole, and does not stay in the way of the next.
+    shutil.copy(certificates.issue("again"), file)
+    change(proxy, workers=1)
+    os.kill(proxy.pid, signal.SIGHUP)
+    wait_for(lambda: "reload refused, the old configuration stays: workers cannot be changed" in proxy.log(),
+             "the refusal")
+    assert shown_to(proxy, certificates) == "renewed"
+    change(proxy, workers=2)
+    os.kill(proxy.pid, signal.SIGHUP)
+    wait_for(lambda: proxy.log().count(" reloaded: ") == 2, "the next reload")
+    assert shown_to(proxy, certificates) == "again"
+    os.kill(proxy.pid, signal.SIGUSR2)
+    wait_for(lambda: proxy.log().count("and goes on: ") == 4, "one that is no reload")
+
+
+def test_a_reload_that_no_process_takes_is_refused(replaced):
+    """The program is the same: it is replaced for a key that it cannot take while it runs."""
+    proxy = replaced()
+    change(proxy, processManagement={"pidFilePath": str(proxy.directory / "nowhere" / "pid")})
+    os.kill(proxy.pid, signal.SIGHUP)
+    wait_for(lambda: "reload refused, the old configuration stays: processManagement.pidFilePath cannot" in proxy.log(),
+             "the refusal")
+    assert "the process is not replaced, and goes on: the other process has gone" in proxy.log()
+
+
+def test_a_new_process_that_waits_for_its_turn_can_be_ended(binary, shard_set, tmp_path):
+    older, newer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    config = {"routing": routing([shard.uri for shard in shard_set]), "net": {"port": 0, "bindIp": "127.0.0.1"},
+              "security": {"authorization": "disabled"}}
+    (tmp_path / "conf").write_text(json.dumps(config))
+    older.send(bson.encode({"offer": {"sockets": []}, "v": 1}))
+    environment = {**os.environ, "SPILLWAY_HANDOVER_SOCKET": str(newer.fileno())}
+    with subprocess.Popen([binary, "--config", tmp_path / "conf"], env=environment, pass_fds=[newer.fileno()]) as process:
+        try:
+            newer.close()
+            assert "ready" in bson.decode(older.recv(16384))  # and is never told to serve
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+            older.close()
 
 
 def test_a_reload_does_not_replace_the_process_for_another_routing(replaced):

@@ -1,6 +1,7 @@
 """How the proxy goes: announced to clients, nothing cut short, nothing left on shards."""
 
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -200,3 +201,37 @@ def test_it_ends_while_it_waits_for_config_servers(binary, tmp_path):
         finally:
             process.kill()
             closed.close()
+
+
+def test_a_start_that_hangs_ends_at_the_third_signal(binary, tmp_path):
+    silent = socket.create_server(("127.0.0.1", 0))
+    path = tmp_path / "spillway.yaml"
+    path.write_text(f"net: {{port: 0, bindIp: 127.0.0.1, admin: {{port: 0}}}}\n"
+                    f"routing: {{shards: [{{name: a, uri: 'mongodb://127.0.0.1:{silent.getsockname()[1]}/'}}]}}\n")
+    with subprocess.Popen([binary, "--config", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True) as process:
+        try:
+            process.stdout.readline()
+            for said in ("asked to end before it serves", "the remaining clients are closed now"):
+                process.send_signal(signal.SIGTERM)
+                assert any(said in line for line in process.stderr), said
+            process.send_signal(signal.SIGTERM)
+            assert "the process ends now" in process.stderr.read()
+            assert process.wait(60) == 1
+        finally:
+            process.kill()
+            silent.close()
+
+
+def test_a_start_that_fails_among_its_workers_says_why(binary, tmp_path):
+    path = tmp_path / "spillway.yaml"
+    path.write_text("workers: 64\nnet: {port: 0, bindIp: 127.0.0.1}\n"
+                    "routing: {shards: [{name: a, uri: 'mongodb://127.0.0.1:1/'}]}\n")
+
+    def few_files():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+
+    ended = subprocess.run([binary, "--config", path], preexec_fn=few_files, capture_output=True, text=True,
+                           timeout=60)
+    assert ended.returncode == 1
+    assert re.search("^spillway: .*Too many open files", ended.stderr, re.M), ended.stderr

@@ -89,6 +89,45 @@ TEST_CASE("a transaction ends with its load balancer's connection, which has mov
   CHECK(world.shard(0).seen("abortTransaction") == (committed ? 0 : 1));
 }
 
+TEST_CASE("a process before that hangs does not hold up its clients for ever") {
+  auto older = std::make_shared<server::OlderProcess>();
+  std::vector<server::MovedClient> relays;  // that nothing answers
+  older->serve = [&](server::MovedClient relay) { relays.push_back(std::move(relay)); };
+  SimWorldOptions options = sharded_world(1, 20);
+  options.older = older;
+  SimWorld world(std::move(options));
+  auto client = world.moved_client(passed_client(R"(, "heard": true)"));
+  constexpr std::string_view session = R"({"id": {"$binary": {"base64": "AAECAwQFBgcICQoLDA0ODw==",
+      "subType": "04"}}})";
+  const auto [command, most, code] = GENERATE_COPY(table<std::string, Duration, int>(
+      {{R"({"killCursors": "docs", "cursors": [{"$numberLong": "77"}], "$db": "app"})", seconds(11), 0},
+       {fmt::format(R"({{"endSessions": [{}], "$db": "admin"}})", session), seconds(11), 0},
+       {fmt::format(R"({{"abortTransaction": 1, "lsid": {}, "txnNumber": {{"$numberLong": "1"}}, "autocommit": false,
+                         "$db": "admin"}})",
+                    session),
+        seconds(11), 251},
+       {fmt::format(R"({{"find": "docs", "lsid": {}, "txnNumber": {{"$numberLong": "1"}}, "autocommit": false,
+                         "maxTimeMS": 2000, "$db": "app"}})",
+                    session),
+        seconds(3), 50}}));
+  CAPTURE(command);
+  const auto running = start(world, *client, json(command));
+  const bool in_time = world.run_until([&] { return running->done; }, most);
+  CHECK(in_time);
+  CHECK(relays.size() == 1);
+  if (!in_time) {
+    relays.clear();
+    world.run_for(seconds(1));
+    return;
+  }
+  REQUIRE(running->reply);
+  CHECK(running->reply->view()["code"].to_int64().value_or(0) == code);
+  // What comes next does not get the late answer.
+  const auto next = start(world, *client, json(command));
+  CHECK(world.run_until([&] { return next->done; }, most));
+  CHECK(relays.size() == 2);
+}
+
 TEST_CASE("a relayed request keeps its process while it is under way") {
   SimWorld world(sharded_world(1, 20));
   store_documents(world, 20);

@@ -1,4 +1,6 @@
 // A routing table that is replaced while clients work.
+#include <pthread.h>
+
 #include <algorithm>
 #include <fstream>
 #include <sstream>
@@ -94,6 +96,25 @@ TEST_CASE("a reload that is refused keeps nothing of its table on the shards") {
   reloading.next.routing = table_with(world, ranged_collection("app.docs", 3, 20) + hashed_by("k"));
   CHECK_THAT(reloading.run(), Catch::Contains("reload refused") && Catch::Contains("its shard key was") &&
                                   Catch::Contains("delete {_id: \"app.fresh\"} from spillway.routing on shard shard0"));
+}
+
+TEST_CASE("a reload is refused when it gets no thread") {
+  SimWorld world(sharded_world(1, 20));
+  std::string outcome;
+  server::Reload reload(world.main_loop(), world.shared(), {&world.worker(0)}, {}, world.shared().routing,
+                        {.load = [] { return LoadResult(); },
+                         .ended = [&](const std::string& said) { outcome = said; }});
+  // No address space is that large.
+  pthread_attr_t before, huge;
+  REQUIRE(::pthread_getattr_default_np(&before) == 0);
+  REQUIRE(::pthread_attr_init(&huge) == 0);
+  REQUIRE(::pthread_attr_setstacksize(&huge, std::size_t{1} << 60) == 0);
+  REQUIRE(::pthread_setattr_default_np(&huge) == 0);
+  CHECK_NOTHROW(reload.request());
+  REQUIRE(::pthread_setattr_default_np(&before) == 0);
+  ::pthread_attr_destroy(&huge);
+  ::pthread_attr_destroy(&before);
+  CHECK_THAT(outcome, Catch::Contains("reload refused, the old configuration stays: no thread can be started"));
 }
 
 TEST_CASE("a log level that was set by command stays while its key does") {

@@ -40,6 +40,7 @@ SimWorld::SimWorld(SimWorldOptions options)
   worker_options.gateway = options.gateway;
   worker_options.compressors = options.compressors;
   worker_options.socket_buffers = options.socket_buffers;
+  worker_options.older = options.older;
   shared_->memory.sockets.set_limits(options.socket_buffers.growth_bytes_max, 0);
   if (options.cluster != nullptr) servers_ = options.cluster->servers();
   if (options.config_db) {

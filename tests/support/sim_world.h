@@ -59,6 +59,7 @@ struct SimWorldOptions {
                                                wire::Compressor::zlib};
   // Of TCP connections, with a memory limit; here they only count.
   server::SocketBuffers socket_buffers{};
+  std::shared_ptr<server::OlderProcess> older;  // that the router replaces; null: none
   shard::GatewayOptions gateway;  // its shards are filled in
   // Set: idle cursors' documents are parked, in the file that it makes or, without one, in memory.
   std::function<std::unique_ptr<SpillFile>()> spill_file;

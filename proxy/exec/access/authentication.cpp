@@ -1,13 +1,12 @@
-#include "cursor/field_table.h"
 #include "proxy/exec/access/authentication.h"
 
 #include <fmt/format.h>
 #include <sys/random.h>
 
-#include <array>
 #include <chrono>
 #include <optional>
 
+#include "cursor/field_table.h"
 #include "proxy/auth/users.h"
 #include "proxy/base/ip_address.h"
 #include "proxy/base/log.h"

@@ -1,5 +1,7 @@
 // The admin port over real loopback sockets.
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <catch2/catch.hpp>
@@ -14,8 +16,7 @@
 namespace spillway::server {
 namespace {
 
-FileDescriptor connect_to(std::uint16_t port) {
-  FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+void connect_to(const FileDescriptor& socket, std::uint16_t port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
@@ -24,8 +25,35 @@ FileDescriptor connect_to(std::uint16_t port) {
           0);
   const timeval patience{20, 0};
   ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+}
+
+FileDescriptor connect_to(std::uint16_t port) {
+  FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  connect_to(socket, port);
   return socket;
 }
+
+// While it lives the process has as many files open as it may.
+class NoFilesLeft {
+ public:
+  NoFilesLeft() {
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    const rlimit few{200, before_.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+    for (;;) {
+      FileDescriptor one(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+      if (!one) break;
+      taken_.push_back(std::move(one));
+    }
+  }
+  ~NoFilesLeft() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  NoFilesLeft(const NoFilesLeft&) = delete;
+  NoFilesLeft& operator=(const NoFilesLeft&) = delete;
+
+ private:
+  rlimit before_{};
+  std::vector<FileDescriptor> taken_;
+};
 
 void send_all(const FileDescriptor& socket, std::string_view bytes) {
   REQUIRE(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
@@ -54,6 +82,7 @@ struct Fixture {
   Fixture() {
     shared.memory.admin.set_limit(admin_memory_bytes(1));
     admin.start({});
+    admin.answer_requests();
   }
   void run_main_loop() {
     main_thread = std::thread([this] { main_loop.run(); });
@@ -163,6 +192,19 @@ TEST_CASE("idle_connections_give_way_to_new_ones", "[admin]") {
     if (i % 2 == 0) send_all(idle.back(), "GET /met");
   }
   CHECK(get(fixture.admin.port(), "/readyz").ends_with("starting\n"));
+}
+
+TEST_CASE("requests_are_answered_when_no_file_can_be_opened", "[admin]") {
+  Fixture fixture;
+  std::vector<FileDescriptor> asking;
+  for (int i = 0; i < 2; ++i) asking.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  CHECK(get(fixture.admin.port(), "/readyz").ends_with("starting\n"));  // its loop runs
+  const NoFilesLeft none;
+  for (const FileDescriptor& socket : asking) {
+    connect_to(socket, fixture.admin.port());
+    send_all(socket, "GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    CHECK(receive(socket).ends_with("starting\n"));
+  }
 }
 
 TEST_CASE("a_live_document_has_details_for_this_machine_alone", "[admin]") {

@@ -1,8 +1,12 @@
 #include "proxy/server/handover_channel.h"
 
+#include <linux/capability.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <array>
 #include <catch2/catch.hpp>
 #include <optional>
 #include <string>
@@ -30,6 +34,24 @@ FileDescriptor listening_socket(std::uint16_t& port) {
   port = listening_endpoint(socket.get())->port();
   return socket;
 }
+
+// While it lives, this thread has none of root's freedoms, which it may have.
+class OrdinaryUser {
+ public:
+  OrdinaryUser() {
+    REQUIRE(::syscall(SYS_capget, &head_, before_.data()) == 0);
+    auto none = before_;
+    for (__user_cap_data_struct& half : none) half.effective = 0;
+    REQUIRE(::syscall(SYS_capset, &head_, none.data()) == 0);
+  }
+  ~OrdinaryUser() { ::syscall(SYS_capset, &head_, before_.data()); }
+  OrdinaryUser(const OrdinaryUser&) = delete;
+  OrdinaryUser& operator=(const OrdinaryUser&) = delete;
+
+ private:
+  __user_cap_header_struct head_{_LINUX_CAPABILITY_VERSION_3, 0};
+  std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> before_{};
+};
 
 }  // namespace
 
@@ -100,6 +122,41 @@ TEST_CASE("a channel goes on when a descriptor could not be taken") {
   CHECK(lost.kind == "client");
   CHECK(lost.descriptors.empty());
   CHECK(to.wait_for_message(std::chrono::seconds(5)).kind == "last");
+}
+
+TEST_CASE("a channel waits while too many descriptors are on their way") {
+  Loop loop;
+  auto [here, there] = HandoverChannel::make_pair();
+  HandoverChannel from(loop, std::move(here)), to(loop, std::move(there));
+  constexpr int count = 64;
+  std::vector<HandoverChannel::Message> clients;
+  for (int i = 0; i < count; ++i) {
+    std::uint16_t port = 0;
+    clients.push_back(HandoverChannel::message("client", {}));
+    clients.back().descriptors.push_back(listening_socket(port));
+  }
+  {
+    const OrdinaryUser here_only;  // the limit is not for others
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const rlimit few{8, before.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+    for (HandoverChannel::Message& client : clients) from.send(std::move(client));
+    const std::size_t attempts = loop.io().run_for(std::chrono::milliseconds(100));
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+    CHECK_FALSE(from.all_sent());
+    CHECK(attempts < 50);
+  }
+  int heard = 0;
+  to.start(
+      [&](HandoverChannel::Message message) {
+        CHECK(message.descriptors.size() == 1);
+        if (++heard == count) loop.stop();
+      },
+      [&](const std::string&) { loop.stop(); });
+  loop.io().restart();
+  loop.run();
+  CHECK(heard == count);
 }
 
 TEST_CASE("listening sockets pass to where they fit") {

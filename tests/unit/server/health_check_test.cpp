@@ -25,6 +25,7 @@ struct Full {
     if (with_admin) {
       net.admin.port = admin.port();
       admin.start({&worker});
+      admin.answer_requests();
     }
     main_thread = std::thread([this] { main_loop.run(); });
   }

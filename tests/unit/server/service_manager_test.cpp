@@ -1,13 +1,17 @@
 #include "proxy/server/service_manager.h"
 
+#include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <thread>
 
 #include "proxy/server/watchdog.h"
 
@@ -32,6 +36,7 @@ class Manager {
       ::unsetenv(name);
     }
   }
+  int socket() const noexcept { return socket_.get(); }
   // The next message; empty: none.
   std::string next() const {
     char text[1024];
@@ -59,6 +64,41 @@ TEST_CASE("the service manager is told what sd_notify would tell") {
   told.stopping(std::chrono::seconds(40));
   CHECK(manager.next().starts_with("STOPPING=1\nEXTEND_TIMEOUT_USEC=40000000\n"));
   CHECK(manager.next().empty());
+}
+
+TEST_CASE("the service manager is told when no file can be opened") {
+  const Manager manager;
+  const ServiceManager told = ServiceManager::from_environment();
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit none{0, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  told.notify("WATCHDOG=1");
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(manager.next() == "WATCHDOG=1");
+}
+
+TEST_CASE("a service manager that is slow learns of the process that replaces this one") {
+  const Manager manager;
+  ServiceManager told = ServiceManager::from_environment();
+  for (int sent = 0; sent < 5'000; ++sent) told.notify("WATCHDOG=1");  // more than it keeps
+  std::atomic<bool> asks{false};
+  std::string last;
+  int read = 0;
+  std::thread reading([&] {
+    while (!asks) std::this_thread::yield();
+    while (last != "MAINPID=4242") {
+      pollfd one{manager.socket(), POLLIN, 0};
+      if (::poll(&one, 1, 5'000) != 1) return;
+      last = manager.next();
+      ++read;
+    }
+  });
+  asks = true;
+  told.replaced_by(4242);
+  reading.join();
+  CHECK(last == "MAINPID=4242");
+  CHECK(read < 5'000);
 }
 
 TEST_CASE("no message is sent without a service manager of this process") {

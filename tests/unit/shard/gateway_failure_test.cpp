@@ -163,6 +163,25 @@ TEST_CASE("a deadline: MaxTimeMSExpired, and the connection is closed") {
   CHECK(world.server.commands == 1);
 }
 
+TEST_CASE("a command is not sent once its deadline has passed, in the pause before an attempt neither") {
+  ReplicaSet set;
+  TimePoint last_seen;
+  set.a.answer = [&](DocView) {  // it is about to step down: its hello says that it is the primary
+    last_seen = Clock::now();
+    return json(R"({"ok": 0, "code": 10107, "errmsg": "not primary"})");
+  };
+  int late = 0;
+  for (Duration patience = 10ms; patience < 1s; patience += 30ms) {
+    CallOptions options = with_retry(RetryPolicy::not_idempotent);
+    options.deadline = Clock::now() + patience;
+    auto call = set.call(ping, options);
+    CHECK(last_seen < options.deadline);
+    late += call->code() == 50;
+    set.run(2s);
+  }
+  CHECK(late > 0);
+}
+
 TEST_CASE("a deadline while no connection is free") {
   Standalone world(pool_of(1));
   world.server.delay = 5s;
