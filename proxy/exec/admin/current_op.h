@@ -14,7 +14,7 @@ namespace spillway::exec {
 struct CurrentOpOptions {
   bool idle_connections = false;
   bool idle_cursors = false;
-  bool idle_sessions = false;  // of shards: the router keeps none
+  bool idle_sessions = true;  // of shards: the router keeps none
   bool local_operations = false;  // localOps: this router's only
   bool truncate_operations = false;
   bool all_users = false;

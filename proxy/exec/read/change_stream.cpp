@@ -263,7 +263,8 @@ BsonDoc beginning_at(std::uint64_t time) {
 // Where all shards begin: at the time of an event that only one of them may have. From 6.0 on a shard that is told its
 // token looks for the event itself, fails where another shard has it, and keeps it back where it has it; and tokens of
 // other releases have another form. So this router looks for it. Source: mongod's document_source_change_stream.cpp.
-BsonDoc beginning_of(const Context& context, const StreamSpec& spec, ChangeStream& stream) {
+// Without a beginning of the client's: `now`.
+BsonDoc beginning_of(const StreamSpec& spec, ChangeStream& stream, std::uint64_t now) {
   if (spec.begins_at != 0) {
     stream.began_at = spec.begins_at;
     return beginning_at(spec.begins_at);
@@ -277,7 +278,7 @@ BsonDoc beginning_of(const Context& context, const StreamSpec& spec, ChangeStrea
   }
   BsonDoc given = std::move(out).finish();
   if (!given.view().empty()) return given;
-  stream.began_at = context.shared.clock.now() + 1;
+  stream.began_at = now;
   return beginning_at(stream.began_at);
 }
 
@@ -367,19 +368,21 @@ Task<Result<Response>> open_change_stream(Context& context, Client& client, cons
   const bool by_shard = stages.has_error() && stages.error().is(ErrorCode::command_not_supported);
   if (stages.has_error() && !by_shard) co_return std::move(stages.error());
   if (auto refused = refuse_new_cursor(context, client)) co_return *std::move(refused);
-  // All shards that there are at the time at which the stream begins, which this tells, too.
+  // What is written from now on is shown, however long it takes to open the stream. All shards that there are at that
+  // time, which this tells, too.
+  const std::uint64_t now = context.shared.clock.now() + 1;
   const RouteWait wait{.deadline = request.deadline, .interrupt = request.interrupt};
-  const auto known = co_await know_shards(context, context.shared.clock.now() + 1, wait);
+  const auto known = co_await know_shards(context, now, wait);
   if (known.has_error()) co_return error_of_stream(known.error());
   const auto routes = context.router->resolve({});
-  Request now = request;
-  if (routes) now.routes = &*routes;
+  Request routed = request;
+  if (routes) routed.routes = &*routes;
   const std::string_view collection = aggregate.collection.empty() ? "$cmd.aggregate" : aggregate.collection;
-  const catalog::ShardSet shards = now.routes->all_shards();
+  const catalog::ShardSet shards = routed.routes->all_shards();
   if (shards.size() == 0) co_return empty_stream(request, collection);
   BsonDoc for_shard = by_shard ? stages_for_shard(aggregate, spec->stages) : BsonDoc();
   if (by_shard) {
-    auto parsing = run_stages_on_shard(context, now, shards.front(), for_shard, std::nullopt);
+    auto parsing = run_stages_on_shard(context, routed, shards.front(), for_shard, std::nullopt);
     if (auto parsed = co_await parsing; parsed.has_error()) co_return std::move(parsed.error());
   }
   auto kept = reserve_kept(context, request, collection);
@@ -391,10 +394,10 @@ Task<Result<Response>> open_change_stream(Context& context, Client& client, cons
   cursor->changes = std::make_unique<ChangeStream>();
   ChangeStream& stream = *cursor->changes;
   stream.stages = std::move(for_shard);
-  stream.command = command_for_shards(context, now, *spec);
+  stream.command = command_for_shards(context, routed, *spec);
   stream.looks_up = spec->looks_up;
   stream.waiting = std::make_shared<PendingFetch>();
-  BsonDoc beginning = beginning_of(context, *spec, stream);
+  BsonDoc beginning = beginning_of(*spec, stream, now);
   stream.shards_known_at = std::max(*known, stream.began_at);
   if (spec->resume_time != 0) {
     const bool of_4_2 = config_wire_version(context) < wire_version_of_4_4;
@@ -402,7 +405,7 @@ Task<Result<Response>> open_change_stream(Context& context, Client& client, cons
   } else if (!token_digits(spec->token).empty()) {
     stream.begin_at(spec->token.as_document());
   }
-  auto opening = open_on(context, now, *cursor, shards, std::move(beginning));
+  auto opening = open_on(context, routed, *cursor, shards, std::move(beginning));
   auto failed = co_await opening;
   if (failed) co_return error_of_stream(*std::move(failed));
   stream.settle(cursor->remotes);

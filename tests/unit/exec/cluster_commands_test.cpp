@@ -632,6 +632,9 @@ TEST_CASE("cluster: what $currentOp asks for is asked of the shards") {
   REQUIRE(sent.size() == 2);
   CHECK(sent[0].find(R"("$currentOp" : { "allUsers" : true, "idleConnections" : false, "idleSessions" : true, )"
                      R"("idleCursors" : false, "truncateOps" : true })") != std::string::npos);
+  // Sessions that a transaction has left are told of by default.
+  CHECK(to_json(cluster.run("{'currentOp': 1, '$db': 'admin'}")).find("\"s2:7\"") != std::string::npos);
+  CHECK(cluster.sent()[0].find(R"("idleSessions" : true)") != std::string::npos);
   cluster.says["aggregate"] = one("5");  // more than one reply
   CHECK(cluster.run(command).view()["code"].to_int64() == 10334);
   cluster.worker.loop.poll_until_idle();
