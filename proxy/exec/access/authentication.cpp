@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 #include <sys/random.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <optional>
 
-#include "cursor/field_table.h"
 #include "proxy/auth/users.h"
 #include "proxy/base/ip_address.h"
 #include "proxy/base/log.h"
@@ -460,10 +461,11 @@ void refresh_login(const auth::UserDirectory& users, Client& client) {
 }
 
 bool is_sensitive(std::string_view command) noexcept {
-  constexpr FieldTable<8> names({"saslStart", "saslContinue", "authenticate", "createUser", "updateUser",
-                                 "copydbsaslstart", "compactStructuredEncryptionData",
-                                 "cleanupStructuredEncryptionData"});
-  return names.contains(command);
+  constexpr std::array<std::string_view, 8> names = {"saslStart", "saslContinue", "authenticate", "createUser",
+                                                     "updateUser", "copydbsaslstart",
+                                                     "compactStructuredEncryptionData",
+                                                     "cleanupStructuredEncryptionData"};
+  return std::find(names.begin(), names.end(), command) != names.end();
 }
 
 std::span<const CommandSpec> authentication_commands() {
