@@ -100,26 +100,26 @@ namespace {
 
 constexpr std::size_t time_size = 18, version_size = 4;  // of digits
 
-// The digits from the type of a document key's _id to the end; empty: it has none. Of a value that ends like that name
-// they are more: such keys are compared whole.
-std::string_view from_id_of(std::string_view digits, std::size_t fields_at) noexcept {
+// Has the longer one the shorter one's fields in front of its _id, further ones, and its _id? `from`: the fields.
+bool has_more_in_front_of_id(std::string_view longer, std::string_view shorter, std::size_t from) noexcept {
   constexpr std::string_view of_id = "5F696400";  // "_id" and its end
-  for (std::size_t at = fields_at; at + 2 + of_id.size() <= digits.size(); at += 2) {
-    if (digits.substr(at + 2, of_id.size()) == of_id) return digits.substr(at);
+  // The name may end another field's name, or a value: then the fields differ.
+  for (std::size_t at = from; at + 2 + of_id.size() <= shorter.size(); at += 2) {
+    if (shorter.substr(at + 2, of_id.size()) != of_id) continue;
+    if (longer.starts_with(shorter.substr(0, at)) && longer.ends_with(shorter.substr(at))) return true;
   }
-  return {};
+  return false;
 }
 
-// Up to 5.2 an insert's key has the fields that the shard key has when the event is read, and the _id: a shard key that
-// was added, refined, or is not known any more changes what stands before the _id.
+// Up to 5.2 an insert's key has the fields that the shard key has when the event is read, and the _id: it has got more
+// if the collection was sharded since, or its key refined, and less if the shard does not know the key any more.
 bool is_same_event(std::string_view digits, std::string_view wanted) noexcept {
   if (digits == wanted) return true;
   const auto token = ResumeToken::parse(wanted);
   if (!token || token->document_key_at == 0) return false;
   const std::size_t fields_at = token->document_key_at + 2;  // behind an object's type
-  if (digits.substr(0, fields_at) != wanted.substr(0, fields_at)) return false;
-  const std::string_view id = from_id_of(wanted, fields_at);
-  return !id.empty() && id == from_id_of(digits, fields_at);
+  return digits.size() > wanted.size() ? has_more_in_front_of_id(digits, wanted, fields_at)
+                                       : has_more_in_front_of_id(wanted, digits, fields_at);
 }
 
 // The operations that a version 1 does not name.

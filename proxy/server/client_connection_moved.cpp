@@ -209,10 +209,12 @@ void ClientConnection::end_in_older() {
   if (moved_ && !relayed_ && environment_.older && environment_.older->lives) static_cast<void>(open_relay());
 }
 
-// How long the older process has for a request.
+// How long the older process has for a request. One that is only slow says itself that the time is over.
 TimePoint ClientConnection::older_until(const exec::Request& request) {
   const bool ends = request.name == "abortTransaction" || request.name == "killCursors" || ends_sessions(request);
-  return ends ? std::min(request.deadline, Clock::now() + ending_patience) : request.deadline;
+  const TimePoint end =
+      request.deadline == time_point_never ? time_point_never : request.deadline + std::chrono::seconds(1);
+  return ends ? std::min(end, Clock::now() + ending_patience) : end;
 }
 
 // False: the older process has ended, or hangs, or the client waits no more.

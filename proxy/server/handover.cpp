@@ -280,9 +280,13 @@ void Handover::fail(const std::string& why) {
   log::error("the process is not replaced, and goes on: {}", why);
   options_.goes_on(fmt::format("Not replaced: {}", why));
   loop_.post([this] {
-    if (asked_) return retry();
-    // Certificates would never be renewed while what is installed does not work.
-    if (std::exchange(reloads_, false) && !stopped_) options_.reload();
+    if (state_ != State::none) return;  // that attempt will tell
+    // Certificates would never be renewed while what is installed does not work, however often a reload is asked for.
+    if (std::exchange(reloads_, false) && !stopped_) {
+      asked_ = false;
+      return options_.reload();
+    }
+    if (asked_) retry();
   });
 }
 

@@ -69,7 +69,7 @@ bool Predecessor::take_over(Listener& listener, const std::function<void()>& sta
     loop_.io().run_one();
   }
   if (!serves_) channel_.close();  // what it would say now comes too late
-  return !gives_up();
+  return serves_;
 }
 
 void Predecessor::heard(HandoverChannel::Message message, Listener& listener, const std::function<void()>& start) {

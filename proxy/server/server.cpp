@@ -625,6 +625,8 @@ bool Server::start() {
     const auto retry = [this] { handover_->retry(); };
     if (!predecessor_->take_over(*listener_, listen, retry, [check] { return check->ended(); })) return false;
     begin_to_be_watched();
+    serves_ = true;
+    if (check->ended()) return false;  // asked to end when it was the service already
   }
   try {
     write_pid_file(options_.config.pid_file_path);

@@ -84,7 +84,7 @@ void ServiceManager::send(std::string_view lines, int flags) const noexcept {
 void ServiceManager::notify(std::string_view lines) const noexcept { send(lines, MSG_DONTWAIT); }
 
 void ServiceManager::starting(std::string_view status, std::chrono::seconds at_most) const noexcept {
-  send(fmt::format("EXTEND_TIMEOUT_USEC={}\nSTATUS={}", std::chrono::microseconds(at_most).count(), status));
+  notify(fmt::format("EXTEND_TIMEOUT_USEC={}\nSTATUS={}", std::chrono::microseconds(at_most).count(), status));
 }
 
 void ServiceManager::ready(std::string_view status) const noexcept {
@@ -92,7 +92,7 @@ void ServiceManager::ready(std::string_view status) const noexcept {
 }
 
 void ServiceManager::reloading(std::string_view status) const noexcept {
-  send(fmt::format("RELOADING=1\nMONOTONIC_USEC={}\nSTATUS={}", monotonic_us(), status));
+  notify(fmt::format("RELOADING=1\nMONOTONIC_USEC={}\nSTATUS={}", monotonic_us(), status));
 }
 
 void ServiceManager::replaced_by(::pid_t process) noexcept {

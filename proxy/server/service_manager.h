@@ -23,8 +23,8 @@ class ServiceManager {
   static ServiceManager from_environment();
 
   // Lines of sd_notify: "READY=1
-  // STATUS=…". A message that cannot be sent at once is dropped; all below wait a second for that, as a lost READY= or
-  // MAINPID= would end the service.
+  // STATUS=…". A message that cannot be sent at once is dropped; ready(), replaced_by() and stopping() wait a second
+  // for that, as the loss of READY= or MAINPID= would end the service.
   void notify(std::string_view lines) const noexcept;
   // The start takes longer, for `at_most` from now on unless this is said again.
   void starting(std::string_view status, std::chrono::seconds at_most) const noexcept;

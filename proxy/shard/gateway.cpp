@@ -324,7 +324,8 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
     if (const Error* why = requested_of(options.interrupt)) co_return *why;
     if (sends > 1 && Clock::now() >= options.deadline) {  // it passed in the pause
       counts.failed.add();
-      co_return lost ? *std::move(lost) : time_limit_exceeded();
+      const bool unknown = lost && options.retry != RetryPolicy::idempotent;  // whether it was executed
+      co_return unknown ? *std::move(lost) : time_limit_exceeded();
     }
     if (sends > 1) counts.retries.add();
     AttemptRecord record(options, shard, command, sends);

@@ -202,7 +202,7 @@ Task<Result<Response>> kill_on_hosts(Context& context, const Request& request, B
     }
   }
   co_await calls.wait();
-  if (failed.empty()) co_return ok_response();
+  if (failed.empty() || !context.in_cluster()) co_return ok_response();
   std::sort(failed.begin(), failed.end());
   BsonWriter extra;
   extra.begin_array("failedHosts");
@@ -318,14 +318,27 @@ Task<Result<Response>> end_sessions(Context& context, Client& client, const Requ
   const bool kills = request.name == "killSessions";
   const auth::ActionSet allowing = kills ? auth::ActionSet(auth::Action::kill_any_session) : auth::ActionSet();
   if (auto checked = check_uids(context, client, allowing, *ids); checked.has_error()) co_return checked.error();
-  if (!may_on_cluster(context, client, auth::Action::kill_any_session)) {
+  const bool may_end_any = !authorization || may_on_cluster(context, client, auth::Action::kill_any_session);
+  const auto own_uid = session_owner(context, client);
+  if (!may_end_any && !own_uid) {
     const auto own = co_await check_own(context, client, *ids);
     if (own.has_error()) co_return own.error();
   }
   // All: the user's own, where there are users.
   const bool of_user = kills && ids->empty() && authorization, all = kills && ids->empty() && !authorization;
   if (of_user) *ids = ids_of_user(context, client.user);
-  auto ending = end_everything_of(context, all ? nullptr : &*ids, waits_for_shards(request));
+  // A session of another user with the same id is none of this one's.
+  SessionIds here = *ids;
+  if (!may_end_any && own_uid) {
+    TimeSlice slice(context.pump);
+    for (const NamedSession& session : *ids) {
+      if (slice.is_over()) co_await slice.next();
+      const bool own = !context.shared.session_owners.is_another_users(session_id_of(session.id), client.user,
+                                                                       Clock::now());
+      if (!own) here.erase(session);
+    }
+  }
+  auto ending = end_everything_of(context, all ? nullptr : &here, waits_for_shards(request));
   co_await ending;
   if (authorization) {
     TimeSlice slice(context.pump);
@@ -341,9 +354,9 @@ Task<Result<Response>> end_sessions(Context& context, Client& client, const Requ
     co_return ok_response();
   }
   // All of a cluster's user: the shards know those that other routers began.
-  const auto own = of_user ? session_owner(context, client) : std::nullopt;
-  if (of_user && !own && ids->empty()) co_return ok_response();
-  auto killing = kill_on_hosts(context, request, own   ? pattern_of(*own)
+  const bool by_user = of_user && own_uid;
+  if (of_user && !by_user && ids->empty()) co_return ok_response();
+  auto killing = kill_on_hosts(context, request, by_user ? pattern_of(*own_uid)
                                                  : all ? forwarded(request)
                                                        : with_ids(context, client, "killSessions", *ids));
   co_return co_await killing;

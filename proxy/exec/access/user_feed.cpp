@@ -15,7 +15,6 @@
 #include "proxy/config/parameters.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/process_memory.h"
-#include "proxy/shard/topology.h"
 #include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {
@@ -209,9 +208,10 @@ BsonDoc resolving_command(std::span<const Names::value_type> names) {
   return std::move(out).finish();
 }
 
-// An error that fewer users may not have: they are too large for one reply, or one of them cannot be told of.
-bool is_about_users(const ShardOutcome& outcome) {
-  return outcome.answered() && !outcome.error->is(ErrorCode::unauthorized) && !shard::is_retriable(outcome.error->code);
+// The users do not fit into one reply.
+bool is_about_size(const Error& error) noexcept {
+  constexpr std::int32_t buffer_too_large = 13548;
+  return error.is(ErrorCode::bson_object_too_large) || error.code == buffer_too_large;
 }
 
 constexpr int tries_max = 5;
@@ -243,16 +243,17 @@ Task<Result<bool>> read_users_once(Context& context, std::string* generation) {
     const std::size_t count = std::min(left.size(), at_once);
     auto asking = ask_for_users(context, resolving_command(left.first(count)));
     const ShardOutcome outcome = co_await asking;
-    if (outcome.error && !is_about_users(outcome)) co_return *outcome.error;
+    if (outcome.error && !is_about_size(*outcome.error)) co_return *outcome.error;
     if (outcome.error && count > 1) {
       at_once = count / 2;
       continue;
     }
     if (outcome.error) {
-      // Better out than with rights that may have been taken away.
-      log::warning("users: {}@{} is left out, since the config servers do not tell of this user: {}",
+      // Better out than with rights that may have been taken away. The next time is another try.
+      log::warning("users: {}@{} is left out, since the config servers cannot tell of this user: {}",
                    left.front().first, left.front().second, outcome.error->message);
       left = left.subspan(1);
+      now.clear();
       continue;
     }
     at_once = std::min(2 * at_once, users_resolved_at_once);

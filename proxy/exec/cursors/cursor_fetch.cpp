@@ -82,12 +82,10 @@ bool is_unreachable(const Error& error) noexcept {
          error.is(ErrorCode::failed_to_satisfy_read_preference);
 }
 
-bool may_be_left_out(const Error& error) noexcept {
-  return is_unreachable(error) || shard::is_retriable(error.code);
-}
-
+// As by a mongos, at opening after the shard was tried again.
 bool may_be_missing(const ShardOutcome& outcome, ShardLoss when) noexcept {
-  return may_be_left_out(*outcome.error) || (outcome.answered() && when == ShardLoss::getting_more);
+  if (!outcome.answered()) return is_unreachable(*outcome.error);
+  return when == ShardLoss::getting_more || is_unreachable(*outcome.error) || shard::is_retriable(outcome.error->code);
 }
 
 Result<void> take_reply(ClusterCursor& cursor, RemoteCursor& remote, shard::Reply reply) {

@@ -59,9 +59,6 @@ enum class ShardLoss : std::uint8_t { opening, getting_more };
 bool may_be_missing(const ShardOutcome& outcome, ShardLoss when) noexcept;
 // An error without an answer.
 bool is_unreachable(const Error& error) noexcept;
-// May a find with allowPartialResults do without the shard whose cursor could not be opened? As by a mongos, after it
-// was tried again.
-bool may_be_left_out(const Error& error) noexcept;
 
 // Takes a shard's cursor reply into a remote: id, host, batch. Errors: InternalError for a malformed reply.
 Result<void> take_reply(ClusterCursor& cursor, RemoteCursor& remote, shard::Reply reply);

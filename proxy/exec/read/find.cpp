@@ -381,7 +381,7 @@ Task<Result<Response>> find_in_steps(Context& context, Client& client, const Req
   const auto room = room_for_copies(context, request.body.size());
   if (room.has_error()) co_return room.error();
   auto answered = co_await find_on_one(context, client, request, find, targets);
-  if (!find.allow_partial || !answered.has_error() || !may_be_left_out(answered.error())) co_return answered;
+  if (!find.allow_partial || !answered.has_error() || !is_unreachable(answered.error())) co_return answered;
   co_return BatchBuilder(context.shared.memory.replies)
       .finish("firstBatch", 0, NamespaceText(request.db, find.collection).view(), true, {});
 }

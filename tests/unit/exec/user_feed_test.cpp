@@ -116,7 +116,7 @@ struct ConfigServers {
       CHECK(command["showAuthenticationRestrictions"].truthy());
       if (which.as_document().count() > at_once_max) return test::doc("{'ok': 0, 'code': 10334, 'errmsg': 'large'}");
       for (const Element& item : which.as_document()) {
-        if (item.as_document()["user"].as_string() == broken) return test::doc("{'ok': 0, 'code': 9, 'errmsg': 'no'}");
+        if (item.as_document()["user"].as_string() == broken) return test::doc(broken_reply);
         users += users.empty() ? "" : ",";
         users += "{'user': '" + std::string(item.as_document()["user"].as_string()) + R"(', 'db': 'app',
           'roles': [{'role': 'counter', 'db': 'admin'}],
@@ -132,7 +132,8 @@ struct ConfigServers {
 
   int count = 2;
   std::size_t at_once_max = 50;
-  std::string broken;  // this user cannot be told of
+  std::string broken;  // what is asked about this user gets:
+  std::string broken_reply = "{'ok': 0, 'code': 10334, 'errmsg': 'large'}";
   std::string generation = "a4";
   std::string actions = "'find', 'collStats'";
   bool tells_generation = true;
@@ -201,7 +202,7 @@ TEST_CASE("users of a cluster are read again when its servers say that they have
   CHECK(worker.shared.users.table()->empty());
 }
 
-TEST_CASE("users that do not fit into one reply, or cannot be told of, do not keep the others from being read") {
+TEST_CASE("users that do not fit into one reply do not keep the others from being read") {
   ConfigServers config;
   test::FakeWorker worker(test::routing_of(one_shard), [&](std::uint16_t, DocView command) {
     return config.answer(command);
@@ -223,6 +224,10 @@ TEST_CASE("users that do not fit into one reply, or cannot be told of, do not ke
     REQUIRE(user);
     CHECK_FALSE(user->privileges.allows(auth::Action::find, "app", "x"));
   }
+  // After any other error all stay as they were.
+  config.broken_reply = "{'ok': 0, 'code': 50, 'errmsg': 'time'}";
+  CHECK(worker.run(read_stored_users(worker.context)).has_error());
+  CHECK(worker.shared.users.table()->size() == 119);
 }
 
 TEST_CASE("a change that overtakes the read after another one hides neither") {
