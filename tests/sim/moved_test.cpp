@@ -109,7 +109,7 @@ TEST_CASE("a process before that hangs does not hold up its clients for ever") {
        {fmt::format(R"({{"find": "docs", "lsid": {}, "txnNumber": {{"$numberLong": "1"}}, "autocommit": false,
                          "maxTimeMS": 2000, "$db": "app"}})",
                     session),
-        seconds(3), 50}}));
+        seconds(4), 50}}));
   CAPTURE(command);
   const auto running = start(world, *client, json(command));
   const bool in_time = world.run_until([&] { return running->done; }, most);
