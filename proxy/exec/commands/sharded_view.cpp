@@ -36,6 +36,12 @@ void append_number_stage(BsonWriter& out, std::string_view stage, ValueView valu
   out.begin_document_item().append(stage, *number < 0 ? -std::max(*number, -most) : *number).end();
 }
 
+// {$natural: ±1}, which is a hint in truth. Source: mongod's canonical_query.cpp.
+DocView natural_sort(DocView find) {
+  const ValueView sort = find["sort"];
+  return sort.is_document() && sort.as_document()["$natural"].exists() ? sort.as_document() : DocView();
+}
+
 Result<void> append_find_stages(BsonWriter& out, DocView find) {
   for (const std::string_view option : find_only) {
     const ValueView value = find[option];
@@ -43,12 +49,8 @@ Result<void> append_find_stages(BsonWriter& out, DocView find) {
     if (!set) continue;
     return Error(invalid_pipeline_operator, fmt::format("Option {} not supported in aggregation.", option));
   }
-  const ValueView sort = find["sort"];
-  if (sort.is_document() && sort.as_document()["$natural"].exists()) {
-    return Error(invalid_pipeline_operator, "Sort option $natural not supported in aggregation.");
-  }
   append_stage(out, "$match", find["filter"]);
-  append_stage(out, "$sort", sort);
+  if (natural_sort(find).empty()) append_stage(out, "$sort", find["sort"]);
   append_number_stage(out, "$skip", find["skip"]);
   append_number_stage(out, "$limit", find["limit"]);
   if (find["singleBatch"].truthy() && !find["limit"].truthy()) append_number_stage(out, "$limit", find["batchSize"]);
@@ -226,6 +228,9 @@ Result<BsonDoc> aggregation_over_view(DocView command, DocView view, bool flags)
     }
     const bool explains = name == "aggregate" && field.name == "explain";
     if (both || explains || is_generic_argument(field.name)) out.append_element(field);
+  }
+  if (name == "find" && !natural_sort(command).empty() && !command["hint"].exists()) {
+    out.append("hint", natural_sort(command));
   }
   if (!command["collation"].exists() && view["collation"].is_document()) {
     out.append("collation", view["collation"].as_document());
