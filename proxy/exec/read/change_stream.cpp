@@ -263,8 +263,7 @@ BsonDoc beginning_at(std::uint64_t time) {
 // Where all shards begin: at the time of an event that only one of them may have. From 6.0 on a shard that is told its
 // token looks for the event itself, fails where another shard has it, and keeps it back where it has it; and tokens of
 // other releases have another form. So this router looks for it. Source: mongod's document_source_change_stream.cpp.
-// Without a beginning of the client's: `now`.
-BsonDoc beginning_of(const StreamSpec& spec, ChangeStream& stream, std::uint64_t now) {
+BsonDoc beginning_of(const Context& context, const StreamSpec& spec, ChangeStream& stream) {
   if (spec.begins_at != 0) {
     stream.began_at = spec.begins_at;
     return beginning_at(spec.begins_at);
@@ -278,7 +277,8 @@ BsonDoc beginning_of(const StreamSpec& spec, ChangeStream& stream, std::uint64_t
   }
   BsonDoc given = std::move(out).finish();
   if (!given.view().empty()) return given;
-  stream.began_at = now;
+  // The config servers have just told the time: this router's own may be that of its last command.
+  stream.began_at = context.shared.clock.now() + 1;
   return beginning_at(stream.began_at);
 }
 
@@ -368,11 +368,9 @@ Task<Result<Response>> open_change_stream(Context& context, Client& client, cons
   const bool by_shard = stages.has_error() && stages.error().is(ErrorCode::command_not_supported);
   if (stages.has_error() && !by_shard) co_return std::move(stages.error());
   if (auto refused = refuse_new_cursor(context, client)) co_return *std::move(refused);
-  // What is written from now on is shown, however long it takes to open the stream. All shards that there are at that
-  // time, which this tells, too.
-  const std::uint64_t now = context.shared.clock.now() + 1;
+  // All shards that there are at the time at which the stream begins, which this tells, too.
   const RouteWait wait{.deadline = request.deadline, .interrupt = request.interrupt};
-  const auto known = co_await know_shards(context, now, wait);
+  const auto known = co_await know_shards(context, context.shared.clock.now() + 1, wait);
   if (known.has_error()) co_return error_of_stream(known.error());
   const auto routes = context.router->resolve({});
   Request routed = request;
@@ -397,7 +395,7 @@ Task<Result<Response>> open_change_stream(Context& context, Client& client, cons
   stream.command = command_for_shards(context, routed, *spec);
   stream.looks_up = spec->looks_up;
   stream.waiting = std::make_shared<PendingFetch>();
-  BsonDoc beginning = beginning_of(*spec, stream, now);
+  BsonDoc beginning = beginning_of(context, *spec, stream);
   stream.shards_known_at = std::max(*known, stream.began_at);
   if (spec->resume_time != 0) {
     const bool of_4_2 = config_wire_version(context) < wire_version_of_4_4;
