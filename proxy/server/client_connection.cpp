@@ -466,7 +466,8 @@ Task<bool> ClientConnection::handle_op_msg() {
     const Relayed relayed = co_await relaying;
     if (relayed != Relayed::unanswered) co_return relayed == Relayed::answered;
     if (Clock::now() >= request.deadline) {
-      auto refusing = refuse(time_limit_exceeded(), silent);
+      const Error late = time_limit_exceeded();
+      auto refusing = refuse(late, silent);
       co_return co_await refusing;
     }
   }
