@@ -106,7 +106,9 @@ bool has_more_in_front_of_id(std::string_view longer, std::string_view shorter, 
   // The name may end another field's name, or a value: then the fields differ.
   for (std::size_t at = from; at + 2 + of_id.size() <= shorter.size(); at += 2) {
     if (shorter.substr(at + 2, of_id.size()) != of_id) continue;
-    if (longer.starts_with(shorter.substr(0, at)) && longer.ends_with(shorter.substr(at))) return true;
+    // A longer string goes on with FF where the shorter one has ended.
+    const bool same_front = longer.starts_with(shorter.substr(0, at)) && longer.substr(at, 2) != "FF";
+    if (same_front && longer.ends_with(shorter.substr(at))) return true;
   }
   return false;
 }
@@ -121,6 +123,9 @@ bool is_same_event(std::string_view digits, std::string_view wanted) noexcept {
   return digits.size() > wanted.size() ? has_more_in_front_of_id(digits, wanted, fields_at)
                                        : has_more_in_front_of_id(wanted, digits, fields_at);
 }
+
+// The name and type of the document's key in version 2.
+constexpr std::string_view document_key = "46646F63756D656E744B657900";
 
 // The operations that a version 1 does not name.
 bool is_classic(std::string_view operation) noexcept {
@@ -139,7 +144,6 @@ bool is_classic(std::string_view operation) noexcept {
 // The digits that a shard to 6.0 has for the same event.
 std::string in_version_1(std::string_view digits) {
   constexpr std::string_view operation_type = "463C6F7065726174696F6E54797065003C";
-  constexpr std::string_view document_key = "46646F63756D656E744B657900";
   const auto token = ResumeToken::parse(digits);
   if (!token || token->version < 2) return std::string(digits);
   const std::size_t head_end = token->document_key_at == 0 ? token->event_at : token->document_key_at;
@@ -174,6 +178,13 @@ bool is_same_version(std::string_view digits, std::string_view other) noexcept {
 
 std::weak_ordering event_order(std::string_view digits, std::string_view wanted) {
   if (!is_same_time(digits, wanted)) return digits <=> wanted;
+  // A document that was moved is deleted and inserted at one time: version 2 tells the operations apart.
+  const auto until_key = [](std::string_view each) {
+    const auto token = ResumeToken::parse(each);
+    return each.substr(0, token && token->version > 1 ? each.find(document_key) : 0);
+  };
+  const std::string_view front = until_key(digits), wanted_front = until_key(wanted);
+  if (!front.empty() && !wanted_front.empty() && front != wanted_front) return digits <=> wanted;
   const std::string first = in_version_1(digits), second = in_version_1(wanted);
   if (is_same_event(first, second)) return std::weak_ordering::equivalent;
   if (is_same_version(digits, wanted)) return digits <=> wanted;

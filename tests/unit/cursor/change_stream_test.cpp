@@ -135,6 +135,7 @@ TEST_CASE("the event of a token is known again, whatever the shard key is now") 
   // A document that was moved to another shard: a delete and an insert of one time may have one _id.
   CHECK_FALSE(std::is_eq(event_order(head + "1E6B002C01B9" + id, head + key + id)));
   CHECK_FALSE(std::is_eq(event_order(head + "3C6B00616200" + id, head + "3C6B006100" + id)));
+  CHECK_FALSE(std::is_eq(event_order(head + "3C6B006100FF6200" + id, head + "3C6B006100" + id)));
   CHECK(std::is_lt(event_order(head + key + "645F696400646B00FD5632688F824B8A2C870004", head + id)));
   CHECK(std::is_gt(event_order("9" + head.substr(1) + key + id, head + id)));
 }
@@ -286,6 +287,7 @@ TEST_CASE("an event of version 2 is known again by its token of version 1, and t
   CHECK(std::is_eq(event_order(v1(five), v2(insert, five))));
   CHECK(std::is_eq(event_order(v2(insert, of_shard_key), v1(five))));
   CHECK(std::is_eq(event_order(v2(insert, of_shard_key), v2(insert, five))));
+  CHECK_FALSE(std::is_eq(event_order(v2(insert, of_shard_key), v2(remove, five))));  // of a document that was moved
   CHECK(std::is_lt(event_order(v2(insert, five), v1(six))));
   CHECK(std::is_gt(event_order(v2(remove, six), v1(five))));
   CHECK(std::is_eq(event_order(v2(drop, ""), v1(""))));
