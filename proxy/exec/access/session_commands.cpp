@@ -168,8 +168,6 @@ BsonDoc with_ids(const Context& context, const Client& client, std::string_view 
   return std::move(body).finish();
 }
 
-bool waits_for_shards(const Request& request) noexcept { return request.name != "endSessions"; }
-
 // What kills sessions, on one host. Its name at the end of `failed`, if it did not.
 Task<void> kill_on_host(Context& context, const Request& request, catalog::ShardIndex shard,
                         std::optional<shard::HostAddress> host, DocView document, std::vector<std::string>& failed) {
@@ -338,7 +336,7 @@ Task<Result<Response>> end_sessions(Context& context, Client& client, const Requ
       if (!own) here.erase(session);
     }
   }
-  auto ending = end_everything_of(context, all ? nullptr : &here, waits_for_shards(request));
+  auto ending = end_everything_of(context, all ? nullptr : &here, kills);
   co_await ending;
   if (authorization) {
     TimeSlice slice(context.pump);

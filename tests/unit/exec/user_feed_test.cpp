@@ -141,15 +141,21 @@ struct ConfigServers {
   std::vector<std::string> asked;
 };
 
+// A worker whose users are those of the cluster.
+struct ClusterWorker : test::FakeWorker {
+  explicit ClusterWorker(ConfigServers& config)
+      : FakeWorker(test::routing_of(one_shard),
+                   [&config](std::uint16_t, DocView command) { return config.answer(command); }) {
+    shared.users_from = 0;
+    shared.users_of_cluster = true;
+  }
+};
+
 using Asked = std::vector<std::string>;
 
 TEST_CASE("users of a cluster come with what their roles allow, custom ones too") {
   ConfigServers config;
-  test::FakeWorker worker(test::routing_of(one_shard), [&](std::uint16_t, DocView command) {
-    return config.answer(command);
-  });
-  worker.shared.users_from = 0;
-  worker.shared.users_of_cluster = true;
+  ClusterWorker worker(config);
   REQUIRE(!worker.run(read_stored_users(worker.context)).has_error());
   CHECK(config.asked == Asked{"_getUserCacheGeneration", "usersInfo", "usersInfo"});
   const auto bob = worker.shared.users.table()->find("app", "user1");
@@ -164,11 +170,7 @@ TEST_CASE("users of a cluster come with what their roles allow, custom ones too"
 
 TEST_CASE("users of a cluster are read again when its servers say that they have changed") {
   ConfigServers config;
-  test::FakeWorker worker(test::routing_of(one_shard), [&](std::uint16_t, DocView command) {
-    return config.answer(command);
-  });
-  worker.shared.users_from = 0;
-  worker.shared.users_of_cluster = true;
+  ClusterWorker worker(config);
   std::string generation;
   const auto read = [&] {
     config.asked.clear();
@@ -204,11 +206,7 @@ TEST_CASE("users of a cluster are read again when its servers say that they have
 
 TEST_CASE("users that do not fit into one reply do not keep the others from being read") {
   ConfigServers config;
-  test::FakeWorker worker(test::routing_of(one_shard), [&](std::uint16_t, DocView command) {
-    return config.answer(command);
-  });
-  worker.shared.users_from = 0;
-  worker.shared.users_of_cluster = true;
+  ClusterWorker worker(config);
   config.count = 120;
   REQUIRE(!worker.run(read_stored_users(worker.context)).has_error());
   CHECK(worker.shared.users.table()->size() == 120);
@@ -493,11 +491,7 @@ struct NotingGateway final : shard::Gateway {
 
 TEST_CASE("without a primary another member tells the users") {
   ConfigServers config;
-  test::FakeWorker worker(test::routing_of(one_shard), [&](std::uint16_t, DocView command) {
-    return config.answer(command);
-  });
-  worker.shared.users_from = 0;
-  worker.shared.users_of_cluster = true;
+  ClusterWorker worker(config);
   NotingGateway noting(worker.gateway);
   Context context{worker.loop, worker.pump, noting, worker.shared, 0, {}};
   REQUIRE(!worker.run(read_stored_users(context)).has_error());
