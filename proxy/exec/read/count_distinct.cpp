@@ -16,6 +16,7 @@
 #include "proxy/exec/read/config_database.h"
 #include "proxy/exec/read/distinct_merge.h"
 #include "proxy/exec/read/find.h"
+#include "proxy/exec/read/query_run.h"
 #include "proxy/exec/read/merge_on_shard.h"
 
 namespace spillway::exec {
@@ -113,8 +114,7 @@ Task<Result<Response>> merge_distinct(Context& context, const Request& request, 
     if (!*more) co_return Response(std::move(merge).reply(request.at_cluster_time));
     if (!slice.is_over(DistinctMerge::values_per_step * DistinctMerge::bytes_of_value)) continue;
     co_await slice.next();
-    if (const Error* why = shard::requested_of(request.interrupt)) co_return *why;
-    if (Clock::now() >= request.deadline) co_return time_limit_exceeded();
+    if (auto going = goes_on(request); going.has_error()) co_return going.error();
   }
 }
 

@@ -4,9 +4,9 @@
 
 namespace spillway::exec {
 
-Result<void> QueryRun::goes_on() const {
-  if (const Error* why = shard::requested_of(request_.interrupt)) return *why;
-  if (Clock::now() >= request_.deadline) return time_limit_exceeded();
+Result<void> goes_on(const Request& request) {
+  if (const Error* why = shard::requested_of(request.interrupt)) return *why;
+  if (Clock::now() >= request.deadline) return time_limit_exceeded();
   return {};
 }
 
@@ -26,7 +26,7 @@ Task<Result<void>> QueryRun::run_steps() {
     if (done.has_error()) co_return done.error();
     if (slice_.is_over_now()) {
       co_await slice_.next();
-      if (auto going = goes_on(); going.has_error()) co_return going;
+      if (auto going = goes_on(request_); going.has_error()) co_return going;
     }
     if (*done) co_return Result<void>();
   }

@@ -8,6 +8,9 @@
 
 namespace spillway::exec {
 
+// Between two steps of long work: that the request was interrupted, or MaxTimeMSExpired(50).
+Result<void> goes_on(const Request& request);
+
 // All that it is given outlives it. Single-threaded.
 class QueryRun {
  public:
@@ -15,8 +18,7 @@ class QueryRun {
       : request_(request), query_(query), slice_(context.pump) {}
 
   bool wants_more() const noexcept { return query_.wants_more(); }
-  // `document` need not be valid after the task. The query's errors, or that the request was interrupted or its time
-  // is over.
+  // `document` need not be valid after the task. The query's errors, or goes_on()'s.
   Task<Result<void>> push(DocView document);
   // No more documents come.
   Task<Result<void>> finish();
@@ -25,7 +27,6 @@ class QueryRun {
 
  private:
   Task<Result<void>> run_steps();
-  Result<void> goes_on() const;
 
   const Request& request_;
   pipeline::DocumentQuery& query_;
