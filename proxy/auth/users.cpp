@@ -1,9 +1,12 @@
 #include "proxy/auth/users.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <set>
 #include <utility>
+
+#include "absl/hash/hash.h"
 
 #include "proxy/auth/concat.h"
 
@@ -138,12 +141,24 @@ void UserDirectory::make_table() {
   }
 }
 
-bool UserDirectory::may_ask_for_one(TimePoint now) noexcept {
-  constexpr std::int64_t pause_ns = 100'000'000;
-  const std::int64_t now_ns = now.time_since_epoch().count();
-  std::int64_t next = next_question_ns_.load(std::memory_order_relaxed);
-  if (now_ns < next) return false;
-  return next_question_ns_.compare_exchange_strong(next, now_ns + pause_ns, std::memory_order_relaxed);
+bool UserDirectory::may_ask_for(std::string_view db, std::string_view name, std::string_view address, TimePoint now) {
+  constexpr Duration period = std::chrono::seconds(1);
+  constexpr int of_one_address_max = 2;
+  const Question question{now, absl::HashOf(db, name), absl::HashOf(address)};
+  const MutexLock lock(asking_);
+  int of_address = 0;
+  std::optional<Question>* unused = nullptr;
+  for (std::optional<Question>& each : questions_) {
+    if (!each || each->at + period <= now) {
+      unused = &each;
+      continue;
+    }
+    if (each->user == question.user) return false;
+    if (each->address == question.address) ++of_address;
+  }
+  if (unused == nullptr || of_address >= of_one_address_max) return false;
+  *unused = question;
+  return true;
 }
 
 void UserDirectory::suspend_fed() {

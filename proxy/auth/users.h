@@ -111,8 +111,10 @@ class UserDirectory {
   std::optional<bool> feed_one(std::uint64_t read, std::string_view db, std::string_view name, const UserSpec* user);
   // The same of a user that is not fed yet: whatever reads are under way, none that began before this one removes it.
   void feed_new(std::uint64_t read, const UserSpec& user);
-  // A user that is not in the table may have been made a moment ago: may one be asked for now? Ten times a second.
-  bool may_ask_for_one(TimePoint now) noexcept;
+  // A user that is not in the table may have been made a moment ago: may it be asked for now? Ten questions in any
+  // second, of which two for one address, so that strangers at a few addresses do not keep a new user out; one of the
+  // same name.
+  bool may_ask_for(std::string_view db, std::string_view name, std::string_view address, TimePoint now);
   // Fed users cannot be read any more: the table lacks them until they are fed again.
   void suspend_fed();
   // Changes whenever the table does: logged-in users are looked up again then.
@@ -132,7 +134,12 @@ class UserDirectory {
   UserTable::Ptr table_ ABSL_GUARDED_BY(mutex_);
   std::atomic<std::uint64_t> generation_{1};
   std::atomic<std::uint64_t> reads_{0};
-  std::atomic<std::int64_t> next_question_ns_{0};
+  struct Question {
+    TimePoint at;
+    std::size_t user = 0, address = 0;  // hashes
+  };
+  Mutex asking_;
+  std::array<std::optional<Question>, 10> questions_ ABSL_GUARDED_BY(asking_);  // the last ones
   Mutex feeding_;  // taken before mutex_
   std::uint64_t fed_read_ ABSL_GUARDED_BY(feeding_) = 0;  // the last one whose users were fed
   // Of feed_new(), with their reads.

@@ -37,4 +37,12 @@ std::string tls_subject(x509_st* certificate) {
   return subject;
 }
 
+bool tls_names_roles(x509_st* certificate) {
+  ASN1_OBJECT* const roles = OBJ_txt2obj("1.3.6.1.4.1.34601.2.1.1", 1);
+  const bool found = roles != nullptr && X509_get_ext_by_OBJ(certificate, roles, -1) >= 0;
+  ASN1_OBJECT_free(roles);
+  ERR_clear_error();
+  return found;
+}
+
 }  // namespace spillway

@@ -54,7 +54,7 @@ class TlsTransport final : public Transport {
   bool holds_wanted_memory() const noexcept override { return stream_->holds_wanted_memory(); }
   bool peer_hung_up() const noexcept override { return stream_->peer_hung_up(); }
   bool timed_out() const noexcept override { return stream_->timed_out(); }
-  std::string peer_certificate_subject() const override;
+  PeerCertificate peer_certificate() const override;
   bool encrypted() const noexcept { return ssl_ != nullptr; }
   const std::string& peer() const noexcept override { return stream_->peer(); }
   const std::string& local() const noexcept override { return stream_->local(); }
@@ -366,14 +366,15 @@ void TlsTransport::set_read_low_water(std::size_t bytes) {
   stream_->set_read_low_water(bytes > 2 * read_before ? bytes - read_before : 1);
 }
 
-std::string TlsTransport::peer_certificate_subject() const {
+PeerCertificate TlsTransport::peer_certificate() const {
   // Without a CA file every certificate passes as verified.
   if (ssl_ == nullptr || !established_ || !context_->has_authorities() ||
       SSL_get_verify_result(ssl_) != X509_V_OK) {
     return {};
   }
   X509* const certificate = SSL_get0_peer_certificate(ssl_);
-  return certificate == nullptr ? std::string() : tls_subject(certificate);
+  if (certificate == nullptr) return {};
+  return {tls_subject(certificate), tls_names_roles(certificate)};
 }
 
 void TlsTransport::close() {

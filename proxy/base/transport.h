@@ -43,6 +43,11 @@ class IoWaiter {
   ~IoWaiter() = default;
 };
 
+struct PeerCertificate {
+  std::string subject;       // RFC 2253, UTF-8
+  bool names_roles = false;  // in MongoDB's extension for them
+};
+
 class Transport {
  public:
   enum class Direction : std::uint8_t { read, write };
@@ -86,8 +91,8 @@ class Transport {
   virtual void reset() = 0;
   // Has the peer ended its stream, or the connection broken? What it sent before may still be unread.
   virtual bool peer_hung_up() const noexcept = 0;
-  // The subject (RFC 2253) of the peer's certificate, if our CA file vouches for it; else empty.
-  virtual std::string peer_certificate_subject() const { return {}; }
+  // Of the peer's certificate, if our CA file vouches for it; else empty.
+  virtual PeerCertificate peer_certificate() const { return {}; }
   virtual const std::string& peer() const noexcept = 0;   // "127.0.0.1:5000"
   virtual const std::string& local() const noexcept = 0;  // our end
 };

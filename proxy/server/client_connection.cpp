@@ -220,7 +220,7 @@ Task<bool> ClientConnection::begin_tls(TlsContext::Ptr tls) {
   } else {
     room_.shrink_to(exec::connection_bytes);
   }
-  client_.login.certificate_subject = transport_->peer_certificate_subject();
+  client_.login.certificate = transport_->peer_certificate();
   co_return !closing_;
 }
 

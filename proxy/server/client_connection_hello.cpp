@@ -70,7 +70,7 @@ bool ClientConnection::ends_connection(const Error& refused) const noexcept {
 
 // As tests have planned it; none: it is answered.
 Task<std::optional<exec::PlannedFailure>> ClientConnection::fail_hello(const wire::HelloRequest& hello) {
-  if (auto user = exec::user_to_learn(environment_.context, hello)) {
+  if (auto user = exec::user_to_learn(environment_.context, client_, hello)) {
     auto learning = exec::learn_user(environment_.context, *std::move(user));
     co_await learning;
   }

@@ -37,9 +37,12 @@ void extend(X509* certificate, X509* issuer, int nid, const char* value) {
   X509_EXTENSION_free(extension);
 }
 
+// {role: "root", db: "admin"}, as DER.
+constexpr const char* roles_of_mongodb = "DER:31:0F:30:0D:0C:04:72:6F:6F:74:0C:05:61:64:6D:69:6E";
+
 // Signed by itself without an issuer. `names`: a subjectAltName; empty: an authority.
-Identity make(const char* common_name, const std::string& names, const Identity* issuer,
-              long valid_for_s) {
+Identity make(const char* common_name, const std::string& names, const Identity* issuer, long valid_for_s,
+              bool with_roles = false) {
   static long serial = 1;
   Identity made;
   made.key.reset(EVP_EC_gen("P-256"));
@@ -59,6 +62,10 @@ Identity make(const char* common_name, const std::string& names, const Identity*
     extend(certificate, signer, NID_basic_constraints, "critical,CA:TRUE");
   } else {
     extend(certificate, signer, NID_subject_alt_name, names.c_str());
+  }
+  if (with_roles) {
+    static const int roles = OBJ_create("1.3.6.1.4.1.34601.2.1.1", "mongodbRoles", "MongoDB roles");
+    extend(certificate, signer, roles, roles_of_mongodb);
   }
   EVP_PKEY* const signing = issuer == nullptr ? made.key.get() : issuer->key.get();
   require(X509_sign(certificate, signing, EVP_sha256()) > 0, "a signature");
@@ -96,6 +103,7 @@ Certificates::Certificates() {
   write(expired(), make("localhost", here, &authority, -day_s), true);
   write(elsewhere(), make("example.org", "DNS:example.org", &authority, day_s), true);
   write(client(), make("client", "DNS:client", &authority, day_s), true);
+  write(with_roles(), make("client", "DNS:client", &authority, day_s, true), true);
   write(stranger(), make("stranger", "DNS:stranger", &other, day_s), true);
 }
 

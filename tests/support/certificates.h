@@ -19,6 +19,7 @@ class Certificates {
   std::string expired() const { return path("expired.pem"); }  // the same, until yesterday
   std::string elsewhere() const { return path("elsewhere.pem"); }  // of example.org
   std::string client() const { return path("client.pem"); }
+  std::string with_roles() const { return path("with-roles.pem"); }  // a client's, with MongoDB's extension
   std::string encrypted() const { return path("encrypted.pem"); }  // server's, with a password
   std::string stranger() const { return path("stranger.pem"); }    // a client of the other CA
   static constexpr const char* password = "open sesame";

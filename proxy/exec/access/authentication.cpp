@@ -268,25 +268,26 @@ Result<void> continue_scram(Context& context, Client& client, DocView command, B
 }
 
 // Null: the user is known, or there is nothing to ask.
-std::optional<UserToLearn> to_learn(Context& context, std::string_view db, std::string_view name) {
+std::optional<UserToLearn> to_learn(Context& context, const Client& client, std::string_view db,
+                                    std::string_view name) {
   auth::UserDirectory& users = context.shared.users;
   if (!context.shared.users_of_cluster || name.empty() || name.size() > auth::user_name_bytes_max ||
       db.size() > limits::database_name_bytes_max || users.table()->find(db, name) ||
-      !users.may_ask_for_one(Clock::now())) {
+      !users.may_ask_for(db, name, address_of(client), Clock::now())) {
     return std::nullopt;
   }
   return UserToLearn{std::string(db), std::string(name)};
 }
 
 // Of a saslStart, of its own or within a hello.
-std::optional<UserToLearn> to_learn(Context& context, std::string_view db, DocView sasl_start) {
+std::optional<UserToLearn> to_learn(Context& context, const Client& client, std::string_view db, DocView sasl_start) {
   const auto payload = payload_of(sasl_start);
   const auto first = payload ? auth::parse_client_first(*payload) : Result<auth::ScramClientFirst>(Error());
-  return first.has_error() ? std::nullopt : to_learn(context, db, first->user);
+  return first.has_error() ? std::nullopt : to_learn(context, client, db, first->user);
 }
 
 Answer sasl_start(Context& context, Client& client, const Request& request) {
-  if (auto user = to_learn(context, request.db, request.body)) {
+  if (auto user = to_learn(context, client, request.db, request.body)) {
     auto learning = learn_user(context, *std::move(user));
     co_await learning;
   }
@@ -307,7 +308,8 @@ Answer sasl_continue(Context& context, Client& client, const Request& request) {
 
 Result<void> check_certificate(Context& context, Client& client, DocView command, bool speculative,
                                BsonWriter& reply) {
-  const std::string_view subject = client.login.certificate_subject;
+  const PeerCertificate& certificate = client.login.certificate;
+  const std::string_view subject = certificate.subject;
   const Attempt attempt{x509_mechanism, auth::external_db, subject, speculative};
   count_received(context, attempt);
   if (subject.empty()) {
@@ -317,6 +319,12 @@ Result<void> check_certificate(Context& context, Client& client, DocView command
   const ValueView named = command["user"];
   if (named.exists() && (!named.is_string() || named.as_string() != subject)) {
     return refuse(context, client, attempt, "there is no x.509 client certificate matching the user");
+  }
+  // A server would grant these, and not the user's. They may be fewer.
+  if (certificate.names_roles) {
+    return refuse(context, client, attempt,
+                  "the certificate holds roles (extension 1.3.6.1.4.1.34601.2.1.1), which are not read here: use one "
+                  "without");
   }
   if (auto done = log_in(context, client, attempt); done.has_error()) return done.error();
   reply.append("dbname", auth::external_db).append("user", subject);
@@ -329,10 +337,6 @@ bool is_x509(DocView command) {
 }
 
 Answer authenticate(Context& context, Client& client, const Request& request) {
-  if (auto user = to_learn(context, auth::external_db, std::string_view(client.login.certificate_subject))) {
-    auto learning = learn_user(context, *std::move(user));
-    co_await learning;
-  }
   if (!is_x509(request.body)) {
     const ValueView mechanism = request.body["mechanism"];
     co_return Error(mechanism_unavailable,
@@ -342,6 +346,12 @@ Answer authenticate(Context& context, Client& client, const Request& request) {
   if (request.db != auth::external_db) {
     co_return Error(ErrorCode::protocol_error,
                     "X.509 authentication must always use the $external database.");
+  }
+  if (const PeerCertificate& certificate = client.login.certificate; !certificate.names_roles) {
+    if (auto user = to_learn(context, client, auth::external_db, std::string_view(certificate.subject))) {
+      auto learning = learn_user(context, *std::move(user));
+      co_await learning;
+    }
   }
   BsonWriter reply;
   auto checked = check_certificate(context, client, request.body, false, reply);
@@ -410,15 +420,18 @@ void authenticate_speculatively(BsonWriter& reply, Context& context, Client& cli
 
 }  // namespace
 
-std::optional<UserToLearn> user_to_learn(Context& context, const wire::HelloRequest& hello) {
+std::optional<UserToLearn> user_to_learn(Context& context, const Client& client, const wire::HelloRequest& hello) {
   if (hello.sasl_supported_mechs) {
-    if (const auto user = split_user(*hello.sasl_supported_mechs)) return to_learn(context, user->first, user->second);
+    if (const auto user = split_user(*hello.sasl_supported_mechs)) {
+      return to_learn(context, client, user->first, user->second);
+    }
   }
   if (!hello.speculative_authenticate || hello.topology_version) return std::nullopt;
   const DocView command = *hello.speculative_authenticate;
   const ValueView db = command["db"];
-  return command.first().name == "saslStart" && db.is_string() ? to_learn(context, db.as_string(), command)
-                                                               : std::nullopt;
+  return command.first().name == "saslStart" && db.is_string()
+             ? to_learn(context, client, db.as_string(), command)
+             : std::nullopt;
 }
 
 void append_authentication(BsonWriter& reply, Context& context, Client& client,

@@ -18,7 +18,7 @@ void append_authentication(BsonWriter& reply, Context& context, Client& client,
 
 // A user whom a hello or a saslStart names, and who is not known, may have been made elsewhere a moment ago. In a
 // cluster the config servers are asked, some times a second at most.
-std::optional<UserToLearn> user_to_learn(Context& context, const wire::HelloRequest& hello);
+std::optional<UserToLearn> user_to_learn(Context& context, const Client& client, const wire::HelloRequest& hello);
 
 // The client of another process has logged in there as this user: it is logged in here, too. False: there is no such
 // user.

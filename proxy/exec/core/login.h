@@ -7,6 +7,7 @@
 
 #include "proxy/auth/scram.h"
 #include "proxy/auth/users.h"
+#include "proxy/base/transport.h"
 #include "proxy/exec/core/session_owners.h"
 
 namespace spillway::exec {
@@ -28,7 +29,7 @@ struct Login {
   // Logged in, while users of a shard cannot be read: it is `user` again when they are. Null if `user` is not.
   std::shared_ptr<const auth::User> suspended;
   std::uint64_t generation = 0;            // of the directory that `user` is from
-  std::string certificate_subject;         // RFC 2253, of a verified certificate; empty: none
+  PeerCertificate certificate;             // verified
   bool from_loopback = false;
   std::unique_ptr<Conversation> conversation;
   // The session that was last confirmed as the user's, and when.

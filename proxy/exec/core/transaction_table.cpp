@@ -12,6 +12,7 @@ namespace {
 constexpr std::int32_t too_many_sessions = 261;
 // Shards abort transactions after transactionLifetimeLimitSeconds: 60, unless it is set.
 constexpr Duration aborted_by_shards = std::chrono::minutes(3);
+constexpr Duration sweep_pause = std::chrono::milliseconds(100);
 
 Error no_such_transaction(std::int64_t txn_number, std::string_view why) {
   return Error(ErrorCode::no_such_transaction, fmt::format("Transaction {} {}", txn_number, why));
@@ -30,11 +31,11 @@ TransactionTable::TransactionTable(std::size_t capacity)
 
 TransactionTable::Entries::iterator TransactionTable::Stripe::erase(Entries::iterator at) {
   const auto holder = held.find(at->second.user);
-  if (--holder->second == 0) held.erase(holder);
+  if (--holder->second.entries == 0) held.erase(holder);
   return entries.erase(at);
 }
 
-void TransactionTable::Stripe::drop_done(TimePoint now, std::optional<std::uint64_t> user) {
+std::size_t TransactionTable::Stripe::drop_done(TimePoint now, std::optional<std::uint64_t> user) {
   const auto drop = [&](const auto& done) {
     std::size_t dropped = 0;
     for (auto at = entries.begin(); at != entries.end();) {
@@ -44,7 +45,9 @@ void TransactionTable::Stripe::drop_done(TimePoint now, std::optional<std::uint6
     }
     return dropped;
   };
-  if (drop([now](const Transaction& each) { return each.last_used + lifetime <= now; }) > 0) return;
+  if (const std::size_t expired = drop([now](const Transaction& each) { return each.last_used + lifetime <= now; })) {
+    return expired;
+  }
   // Or was begun on no shard.
   const auto has_ended = [](const Transaction& each) {
     return each.state != Transaction::State::active || each.participants.empty();
@@ -54,12 +57,22 @@ void TransactionTable::Stripe::drop_done(TimePoint now, std::optional<std::uint6
     if ((!user || each.user == *user) && has_ended(each)) ends.push_back(each.last_used);
   }
   if (ends.empty()) {
-    if (user) drop([now](const Transaction& each) { return each.last_used + aborted_by_shards <= now; });
-    return;
+    return user ? drop([now](const Transaction& each) { return each.last_used + aborted_by_shards <= now; }) : 0;
   }
   const auto middle = ends.begin() + static_cast<std::ptrdiff_t>(ends.size() / 2);
   std::nth_element(ends.begin(), middle, ends.end());
-  drop([&](const Transaction& each) { return has_ended(each) && each.last_used <= *middle; });
+  return drop([&](const Transaction& each) { return has_ended(each) && each.last_used <= *middle; });
+}
+
+void TransactionTable::Stripe::sweep(TimePoint now, std::optional<std::uint64_t> user) {
+  if (user && !held.contains(*user)) return;
+  if (now < (user ? held.at(*user).next_sweep : next_sweep) || drop_done(now, user) > 0) return;
+  (user ? held.at(*user).next_sweep : next_sweep) = now + sweep_pause;
+}
+
+void TransactionTable::Stripe::note_end(const Transaction& transaction) {
+  held[transaction.user].next_sweep = {};
+  next_sweep = {};
 }
 
 std::vector<OpenTransaction> TransactionTable::Stripe::end(Entries::iterator first, Entries::iterator last) {
@@ -84,7 +97,7 @@ bool TransactionTable::has_room(Stripe& stripe, std::uint64_t user) const {
   if (stripe.entries.size() >= stripe_entries_max_) return false;
   if (user == 0) return true;
   const auto holder = stripe.held.find(user);
-  return holder == stripe.held.end() || holder->second < stripe_entries_max_ - stripe.entries.size();
+  return holder == stripe.held.end() || holder->second.entries < stripe_entries_max_ - stripe.entries.size();
 }
 
 std::optional<Error> TransactionTable::begin(Stripe& stripe, const Key& key,
@@ -107,21 +120,21 @@ std::optional<Error> TransactionTable::begin(Stripe& stripe, const Key& key,
   }
   if (!known && !has_room(stripe, user)) {
     const bool full = stripe.entries.size() >= stripe_entries_max_;
-    stripe.drop_done(now, full ? std::nullopt : std::optional(user));
-    if (full && !has_room(stripe, user)) stripe.drop_done(now, user);
+    stripe.sweep(now, full ? std::nullopt : std::optional(user));
+    if (full && !has_room(stripe, user)) stripe.sweep(now, user);
     if (!has_room(stripe, user)) {
       return Error(too_many_sessions, user == 0 ? "there are too many sessions with transactions"
                                                 : "this client has too many sessions with transactions");
     }
   }
-  if (known && found->second.state == Transaction::State::active) mark_aborted(found->second);
+  if (known && found->second.state == Transaction::State::active) mark_aborted(stripe, found->second);
   if (known) stripe.erase(found);
   started_.fetch_add(1, std::memory_order_relaxed);
   Transaction begun;
   begun.txn_number = txn_number;
   begun.user = user;
   stripe.entries.emplace(key, begun);
-  ++stripe.held[user];
+  ++stripe.held[user].entries;
   return std::nullopt;
 }
 
@@ -158,8 +171,9 @@ Transaction* TransactionTable::take(Stripe& stripe, const Key& key, std::int64_t
   return &transaction;
 }
 
-void TransactionTable::mark_aborted(Transaction& transaction) noexcept {
+void TransactionTable::mark_aborted(Stripe& stripe, Transaction& transaction) {
   transaction.state = Transaction::State::aborted;
+  stripe.note_end(transaction);
   aborted_.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -176,7 +190,7 @@ TransactionTable::Statement TransactionTable::statement(std::string_view lsid,
   if (transaction == nullptr) return result;
   Participants& participants = transaction->participants;
   if (targets.size() != 1 || (!participants.empty() && !participants.contains(targets.front()))) {
-    mark_aborted(*transaction);
+    mark_aborted(stripe, *transaction);
     if (!participants.empty()) result.to_abort = OpenTransaction{key.second, txn_number, participants.shards()};
     result.error = Error(
         ErrorCode::operation_not_supported_in_transaction,
@@ -280,6 +294,7 @@ Result<std::optional<Participants>> TransactionTable::commit(std::string_view ls
     return no_such_transaction(txn_number, "cannot be committed: a statement of it was not successful on a shard");
   }
   transaction.state = Transaction::State::committing;
+  stripe.note_end(transaction);
   transaction.last_used = now;
   return std::optional(transaction.participants);
 }
@@ -302,7 +317,7 @@ TransactionTable::AfterReaders TransactionTable::readers_answered(std::string_vi
   if (committed) transaction->participants.note_readers_committed();
   AfterReaders result{transaction->participants.readers_committed(), {}};
   if (result.writer_is_next || !lost) return result;
-  mark_aborted(*transaction);
+  mark_aborted(stripe, *transaction);
   result.to_abort = OpenTransaction{key.second, txn_number, transaction->participants.shards()};
   return result;
 }
@@ -326,8 +341,7 @@ Result<Participants> TransactionTable::abort(std::string_view lsid, std::int64_t
   if (transaction.state == Transaction::State::committing && transaction.participants.size() > 1) {
     return no_such_transaction(txn_number, "cannot be aborted: its commit has begun");
   }
-  if (transaction.state == Transaction::State::active)
-    mark_aborted(transaction);
+  if (transaction.state == Transaction::State::active) mark_aborted(stripe, transaction);
   if (transaction.participants.empty()) {
     return no_such_transaction(txn_number,
                                "cannot be aborted: no command of it was sent through this router");
@@ -344,7 +358,7 @@ std::optional<OpenTransaction> TransactionTable::fail(std::string_view lsid,
   if (found == stripe.entries.end() || found->second.txn_number != txn_number) return std::nullopt;
   Transaction& transaction = found->second;
   if (transaction.state != Transaction::State::active) return std::nullopt;
-  mark_aborted(transaction);
+  mark_aborted(stripe, transaction);
   if (transaction.participants.empty()) return std::nullopt;
   return OpenTransaction{found->first.second, txn_number, transaction.participants.shards()};
 }

@@ -161,12 +161,20 @@ class TransactionTable {
   struct alignas(64) Stripe {
     mutable Mutex mutex;
     Entries entries ABSL_GUARDED_BY(mutex);
-    absl::flat_hash_map<std::uint64_t, std::size_t> held ABSL_GUARDED_BY(mutex);  // entries by user; none is 0
+    struct Holder {
+      std::size_t entries = 0;  // at least 1
+      TimePoint next_sweep{};
+    };
+    absl::flat_hash_map<std::uint64_t, Holder> held ABSL_GUARDED_BY(mutex);  // by user
+    TimePoint next_sweep ABSL_GUARDED_BY(mutex){};                           // of all users
 
     Entries::iterator erase(Entries::iterator at) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
     // Makes room: drops expired entries, else the older half of those that have ended or are open on no shard, of one
-    // user or of all; else those of one user that shards have aborted by themselves.
-    void drop_done(TimePoint now, std::optional<std::uint64_t> user) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+    // user or of all; else those of one user that shards have aborted by themselves. How many?
+    std::size_t drop_done(TimePoint now, std::optional<std::uint64_t> user) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+    // The same, which looks at all entries: not again soon after it found nothing, unless one has ended since.
+    void sweep(TimePoint now, std::optional<std::uint64_t> user) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+    void note_end(const Transaction& transaction) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
     std::vector<OpenTransaction> end(Entries::iterator first, Entries::iterator last)
         ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
     // Null unless the session's latest transaction has this number.
@@ -176,7 +184,7 @@ class TransactionTable {
   Stripe& stripe_of(const Key& key) noexcept { return stripes_[number_of(key.first)]; }
   const Stripe& stripe_of(const Key& key) const noexcept { return stripes_[number_of(key.first)]; }
   static std::size_t number_of(const SessionId& session) noexcept { return absl::HashOf(session) % stripe_count; }
-  void mark_aborted(Transaction& transaction) noexcept;
+  void mark_aborted(Stripe& stripe, Transaction& transaction) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mutex);
   // A new transaction of this session. `targets`: the shards that it goes to, as far as is known.
   std::optional<Error> begin(Stripe& stripe, const Key& key, std::int64_t txn_number,
                              const catalog::ShardSet& targets, TimePoint now, std::uint64_t user, Statement& result)

@@ -132,6 +132,26 @@ TEST_CASE("users that cannot be read any more are out of the table until they ar
   CHECK_FALSE(directory.feed({bob}));
 }
 
+TEST_CASE("strangers' names at some addresses leave a look-up for a new user at another", "[auth]") {
+  UserDirectory directory;
+  TimePoint now{std::chrono::seconds(100)};
+  int asked = 0;
+  for (int i = 0; i < 40; ++i) {
+    const std::string name = "stranger" + std::to_string(i), address = "192.0.2." + std::to_string(i % 4);
+    asked += directory.may_ask_for("app", name, address, now) ? 1 : 0;
+  }
+  CHECK(asked == 8);  // two for each address
+  CHECK(directory.may_ask_for("app", "ann", "192.0.2.9", now));
+  CHECK_FALSE(directory.may_ask_for("app", "ann", "192.0.2.8", now));  // she is asked for
+  CHECK(directory.may_ask_for("other", "ann", "192.0.2.8", now));
+  CHECK_FALSE(directory.may_ask_for("app", "bob", "192.0.2.7", now));  // ten in all
+  now += std::chrono::milliseconds(999);
+  CHECK_FALSE(directory.may_ask_for("app", "bob", "192.0.2.7", now));
+  now += std::chrono::milliseconds(1);
+  CHECK(directory.may_ask_for("app", "bob", "192.0.2.7", now));
+  CHECK(directory.may_ask_for("app", "ann", "192.0.2.9", now));
+}
+
 TEST_CASE("of two changes at once none is lost", "[auth]") {
   constexpr int rounds = 400;
   const UserSpec ann{"ann", "admin", {{"read", "app"}}, {}, {}};

@@ -212,9 +212,12 @@ TEST_CASE("a server with a CA file checks the client's certificate", "[tls]") {
     setting.server.clients_without_certificate = true;
     CHECK(what(shake_hands(pair, setting).server).empty());
   }
-  SECTION("a good one") {
-    setting.client.files.certificate_key = certificates().client();
+  SECTION("a good one, with roles or without") {
+    const bool with_roles = GENERATE(false, true);
+    setting.client.files.certificate_key = with_roles ? certificates().with_roles() : certificates().client();
     CHECK(what(shake_hands(pair, setting).server).empty());
+    CHECK(pair.far->peer_certificate().subject == "CN=client");
+    CHECK(pair.far->peer_certificate().names_roles == with_roles);
   }
   SECTION("another authority's, even where none is needed") {
     setting.server.clients_without_certificate = true;

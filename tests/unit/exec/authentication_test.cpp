@@ -174,13 +174,16 @@ TEST_CASE("a connection is one user's") {
 TEST_CASE("certificates") {
   Fixture f;
   f.use({{"CN=app,O=example", "$external", {{"read", "app"}}, {}, {}}});
-  f.client.login.certificate_subject = "CN=other,O=example";
+  f.client.login.certificate.subject = "CN=other,O=example";
   const char* const command =
       "{'authenticate': 1, 'mechanism': 'MONGODB-X509', '$db': '$external'}";
   CHECK(f.code_of(command) == 18);
-  f.client.login.certificate_subject = "CN=app,O=example";
+  f.client.login.certificate.subject = "CN=app,O=example";
   CHECK(f.code_of("{'authenticate': 1, 'mechanism': 'MONGODB-X509', 'user': 'CN=root', '$db': "
                   "'$external'}") == 18);
+  f.client.login.certificate.names_roles = true;
+  CHECK(f.code_of(command) == 18);
+  f.client.login.certificate.names_roles = false;
   CHECK(f.run(command).view()["user"].as_string() == "CN=app,O=example");
   CHECK(f.code_of("{'find': 'c', '$db': 'app'}") == 0);
 }

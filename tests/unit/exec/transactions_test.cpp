@@ -117,6 +117,25 @@ TEST_CASE("transactions that have ended give way to new ones", "[transactions]")
   CHECK(shown(table.statement("open", 1, false, s0, false, now)) == "ok");
 }
 
+TEST_CASE("a user whose transactions fill its share has the next one as soon as one of them ends", "[transactions]") {
+  TransactionTable table(16 * 8);
+  const auto begin = [&](int i) {
+    const auto statement = table.statement("a" + std::to_string(i), 1, true, s0, false, start, "ann");
+    return !statement.error;
+  };
+  std::vector<int> begun;
+  for (int i = 0; i < 1000; ++i) {
+    if (begin(i)) begun.push_back(i);
+  }
+  CHECK(begun.size() >= 16);
+  CHECK(begun.size() <= 16 * 4);
+  // At the same moment: that nothing was found to drop before does not count any more.
+  for (const int i : begun) REQUIRE(table.abort("a" + std::to_string(i), 1, start).has_value());
+  std::size_t again = 0;
+  for (int i = 1000; i < 2000; ++i) again += begin(i) ? 1 : 0;
+  CHECK(again == begun.size());
+}
+
 TEST_CASE("a user with many open transactions keeps no other user from its own, and none ends for another",
           "[transactions]") {
   constexpr std::size_t capacity = 16 * 64;

@@ -271,26 +271,28 @@ TEST_CASE("a login may name a user of the cluster who has just been made elsewhe
   test::FakeWorker worker(test::routing_of(one_shard), [&](std::uint16_t, DocView command) {
     return config.answer(command);
   });
+  Client client;
+  client.peer = "192.0.2.1:5000";
   wire::HelloRequest hello;
   hello.sasl_supported_mechs = "app.user1";
-  CHECK_FALSE(user_to_learn(worker.context, hello));  // its users are not a cluster's
+  CHECK_FALSE(user_to_learn(worker.context, client, hello));  // its users are not a cluster's
   worker.shared.users_from = 0;
   worker.shared.users_of_cluster = true;
   test::advance_time(std::chrono::seconds(1));
-  auto user = user_to_learn(worker.context, hello);
+  auto user = user_to_learn(worker.context, client, hello);
   REQUIRE(user);
-  CHECK_FALSE(user_to_learn(worker.context, hello));  // ten times a second
+  CHECK_FALSE(user_to_learn(worker.context, client, hello));  // just now
   worker.context.background.start(learn_user(worker.context, *std::move(user)));
   CHECK(config.asked == Asked{"usersInfo"});
   CHECK(worker.shared.users.table()->find("app", "user1"));
   test::advance_time(std::chrono::seconds(1));
-  CHECK_FALSE(user_to_learn(worker.context, hello));
+  CHECK_FALSE(user_to_learn(worker.context, client, hello));
   // n,,n=user2,r=…
   const BsonDoc start = test::doc(R"({'saslStart': 1, 'mechanism': 'SCRAM-SHA-256', 'db': 'app', 'payload':
       {'$binary': {'base64': 'biwsbj11c2VyMixyPWFiY2RlZmdoaWprbG1ub3BxcnN0dXZ3eA==', 'subType': '00'}}})");
   hello.sasl_supported_mechs.reset();
   hello.speculative_authenticate = start.view();
-  user = user_to_learn(worker.context, hello);
+  user = user_to_learn(worker.context, client, hello);
   REQUIRE(user);
   CHECK(user->name == "user2");
   CHECK(user->db == "app");
