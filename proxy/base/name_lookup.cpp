@@ -23,6 +23,11 @@ Error not_found(const std::string& host, std::string_view why) {
                fmt::format("Could not find address for {} :: caused by :: {}", host, why));
 }
 
+// What this process lacks says nothing about the host.
+Error cannot_ask(const std::string& host, std::string_view why) {
+  return Error(ErrorCode::too_many_files_open, fmt::format("cannot look up {}: {}", host, why));
+}
+
 Result<IpAddresses> ask_system(const std::string& host) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -97,13 +102,13 @@ class NameLookup::Waiting final : public Timer {
       return true;
     }
     if (state_->under_way.size() >= under_way_max) {
-      result_ = not_found(host_, "too many other names are being looked up");
+      result_ = cannot_ask(host_, "too many other names are being looked up");
       return false;
     }
     try {
       std::thread(run, state_, host_).detach();
     } catch (const std::system_error& error) {
-      result_ = not_found(host_, error.what());
+      result_ = cannot_ask(host_, error.what());
       return false;
     }
     state_->under_way[host_] = {this};

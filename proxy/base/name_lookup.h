@@ -22,15 +22,15 @@ class NameLookup {
  public:
   // Runs on a thread of the lookup. Errors: HostNotFound.
   using Resolve = std::function<Result<IpAddresses>(const std::string& host)>;
-  // Lookups under way at once, a thread each; one more gets HostNotFound.
+  // Lookups under way at once, a thread each; one more gets TooManyFilesOpen(264).
   static constexpr std::size_t under_way_max = 64;
 
   explicit NameLookup(Resolve resolve);
   // The process's own, by the system.
   static NameLookup& system();
 
-  // Any thread that runs `loop`. Several callers share one lookup of a name. Errors: HostNotFound; NetworkTimeout at
-  // the deadline. May be destroyed while it waits.
+  // Any thread that runs `loop`. Several callers share one lookup of a name. Errors: HostNotFound, TooManyFilesOpen
+  // (this process lacks a thread for it); NetworkTimeout at the deadline. May be destroyed while it waits.
   Task<Result<IpAddresses>> look_up(Loop& loop, std::string host, TimePoint deadline);
 
  private:

@@ -403,8 +403,9 @@ constexpr std::array all_keys = {
         "drivers' test suites."),
     row("setParameter.connectTimeoutMS", AT(connect_timeout_ms), restart, {.unit = "ms", .min = 1, .max = 3'600'000},
         "Connecting to a shard, and its answers to the monitor's hello, may take this long; then the requests that "
-        "wait for it fail. The wait for a turn to connect, or for a place in a full pool, does not count: it may "
-        "last until the command's maxTimeMS."),
+        "wait for it fail. For a primary of a replica set requests wait 20 s, or this long if it is longer. The wait "
+        "for a turn to connect, or for a place in a full pool, does not count: it may last until the command's "
+        "maxTimeMS."),
     setting("setParameter.userCacheInvalidationIntervalSecs", AT(user_refresh_secs), runtime,
             {.unit = "s", .min = 1, .max = 86'400},
             "How often the users of security.usersFrom are read again. After ten failures in a row these users lose "

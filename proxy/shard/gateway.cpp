@@ -319,9 +319,13 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
   CallCounts& counts = call_counts_[index];
   TimePoint patience_end = time_point_never;  // for waits; set when there is one
   std::unique_ptr<Error> lost;                // the failure of an attempt that may have been executed
+  const auto ended_by = [&options, &lost]() -> const Error* {
+    if (options.interrupt == nullptr && lost) return nullptr;
+    return requested_of(options.interrupt != nullptr ? options.interrupt : options.until_sent);
+  };
   if (options.time != nullptr) options.time->note_call(options.bulk);
   for (int sends = 1;; ++sends) {
-    if (const Error* why = requested_of(options.interrupt)) co_return *why;
+    if (const Error* why = ended_by()) co_return *why;
     if (sends > 1 && Clock::now() >= options.deadline) {  // it passed in the pause
       counts.failed.add();
       const bool unknown = lost && options.retry != RetryPolicy::idempotent;  // whether it was executed
@@ -331,10 +335,12 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
     AttemptRecord record(options, shard, command, sends);
     auto leased = shard.try_lease(options);
     if (leased.has_value() && !*leased) {
-      if (patience_end == time_point_never) patience_end = Clock::now() + shard.connect_timeout();
-      leased = co_await lease(shard, options, patience_end);
+      if (patience_end == time_point_never) patience_end = Clock::now() + shard.host_patience();
+      CallOptions waiting = options;
+      if (waiting.interrupt == nullptr && !lost) waiting.interrupt = options.until_sent;
+      leased = co_await lease(shard, waiting, patience_end);
       // The caller is gone: nothing is sent. The connection goes back as it is.
-      if (const Error* why = requested_of(options.interrupt)) {
+      if (const Error* why = ended_by()) {
         record.failed(why->code);
         co_return *why;
       }
@@ -373,7 +379,7 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
       if (!ended->reply && !failure->refused) lost = std::make_unique<Error>(failure->error);
       if (const Error* why = requested_of(options.interrupt)) co_return *why;
       // A long-running command does not use up the time for finding another host.
-      if (sends == 1) patience_end = Clock::now() + shard.connect_timeout();
+      if (sends == 1) patience_end = Clock::now() + shard.host_patience();
     } else {
       failure.emplace().error = in_context(shard, nullptr, leased.error());
       failure->unsent = true;

@@ -113,6 +113,7 @@ struct CallOptions {
   MemoryBudget* budget = nullptr;         // pays for the reply. REQUIRED
   Buffer* room = nullptr;                 // used for the reply, if it is large enough; outlives the call
   Interrupt* interrupt = nullptr;  // may end the call; outlives it
+  Interrupt* until_sent = nullptr;  // without `interrupt`: may end the call as long as nothing was sent; outlives it
   ShardTime* time = nullptr;       // gets the time that the call waited for its shard; outlives it
   const auth::User* user = nullptr;  // of a cluster's client: for its servers' audit logs and currentOp; outlives it
   bool stream = false;  // a reply over reply_complete_bytes_max may come as a stream

@@ -82,6 +82,11 @@ Duration RemoteShard::connect_timeout() const noexcept {
   return std::chrono::milliseconds(settings_.connect_timeout_ms);
 }
 
+Duration RemoteShard::host_patience() const noexcept {
+  constexpr Duration of_a_set = std::chrono::seconds(20);
+  return replica_set() ? std::max(connect_timeout(), of_a_set) : connect_timeout();
+}
+
 // --- members
 
 RemoteShard::Member* RemoteShard::find(const HostAddress& host) const noexcept {
@@ -266,7 +271,8 @@ Task<Result<RemoteShard::Member*>> RemoteShard::choose(const CallOptions& option
 Task<Result<Lease>> RemoteShard::lease(const CallOptions& options, TimePoint until) {
   auto member = co_await choose(options, until);
   if (member.has_error()) co_return member.error();
-  auto acquiring = pool_of(**member, options).acquire(until, options.deadline, options.bulk, options.interrupt);
+  const TimePoint connected_by = std::min(options.deadline, Clock::now() + connect_timeout());
+  auto acquiring = pool_of(**member, options).acquire(connected_by, options.deadline, options.bulk, options.interrupt);
   co_return co_await acquiring;
 }
 

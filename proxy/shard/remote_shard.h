@@ -59,6 +59,9 @@ class RemoteShard final : private PoolOwner, private TopologyFollower {
   const std::string& name() const noexcept { return name_; }
   const std::shared_ptr<SharedShard>& shared() const noexcept { return shared_; }
   Duration connect_timeout() const noexcept;
+  // How long a request waits until a host of a set is fit for it. With the defaults of servers a set has no primary for
+  // up to 12 s after its primary died. A mongos waits 20 s, too.
+  Duration host_patience() const noexcept;
   ShardState state() const;
   void update_counts(ShardState& state) const;  // REQUIRES state() since the last change
   // Has more than the counts of state() changed since the last call?

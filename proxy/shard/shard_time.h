@@ -26,6 +26,8 @@ class ShardTime {
   }
   void note_bulk() noexcept { bulk_ = true; }
   std::uint32_t calls() const noexcept { return calls_; }
+  // Has a whole command left for a shard?
+  bool has_sent() const noexcept { return since_ != TimePoint{}; }
   // The operationTime of an answer; 0: none has come.
   void note_operation_time(std::uint64_t time) noexcept { operation_time_ = std::max(operation_time_, time); }
   std::uint64_t operation_time() const noexcept { return operation_time_; }

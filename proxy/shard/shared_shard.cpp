@@ -11,6 +11,8 @@ namespace {
 
 // Of refused logins to a host, the first of so many in a row is logged: with their pauses one a minute.
 constexpr int refusals_per_line = 6;
+constexpr std::size_t changes_logged_max = 20;
+constexpr Duration changes_period = std::chrono::seconds(10);
 
 std::string_view remedy_of_login(const auth::ServiceLogin* login) {
   if (login == nullptr) return "see its log";
@@ -198,10 +200,22 @@ void SharedShard::perform(const TopologyActions& actions, const Subscription* do
   }
 }
 
-void SharedShard::log_change(const HostAddress& host, ServerType before) const {
+// A host that has no room for connections is lost with each attempt, and found again by the monitor's connection.
+void SharedShard::log_change(const HostAddress& host, ServerType before) {
   const ServerType now = topology_.type_of(host);
   if (now == before) return;
   const std::string& name = topology_.options().name;
+  if (Clock::now() >= changes_since_ + changes_period) {
+    changes_since_ = Clock::now();
+    changes_logged_ = 0;
+  }
+  if (++changes_logged_ > changes_logged_max) {
+    if (changes_logged_ == changes_logged_max + 1) {
+      log::warning("Shard {}: its hosts are lost and found all the time; further changes of these {} s are not told",
+                   name, std::chrono::duration_cast<std::chrono::seconds>(changes_period).count());
+    }
+    return;
+  }
   if (now == ServerType::unknown) {
     log::warning("Shard {}: lost {}; {}", name, host.text(), topology_.explain());
   } else {

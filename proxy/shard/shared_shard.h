@@ -100,7 +100,7 @@ class SharedShard final : public std::enable_shared_from_this<SharedShard>, priv
   void publish();
   void publish_now();
   void log_unreachable(const HostAddress& host, const Error& why) const;
-  void log_change(const HostAddress& host, ServerType before) const;
+  void log_change(const HostAddress& host, ServerType before);
   void log_login(const HostAddress& host, int refused_before) const;
 
   PoolSettings settings_;
@@ -110,6 +110,8 @@ class SharedShard final : public std::enable_shared_from_this<SharedShard>, priv
   std::vector<std::unique_ptr<Monitor>> retired_;  // that end
   std::vector<SubscriptionPtr> subscriptions_;
   std::atomic<std::size_t> requests_waiting_{0};  // of all workers
+  std::size_t changes_logged_ = 0;                // since `changes_since_`
+  TimePoint changes_since_{};
   bool publishing_ = false;                       // is posted
   bool stopped_ = false;
   bool is_retired_ = false;

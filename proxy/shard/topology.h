@@ -145,8 +145,8 @@ constexpr bool is_state_change(std::int32_t code) noexcept {
 }
 // The codes after which an idempotent command is sent again.
 constexpr bool is_retriable(std::int32_t code) noexcept {
-  return is_state_change(code) || code == 6 || code == 7 || code == 89 || code == 262 ||
-         code == 317 || code == 9001;
+  return is_state_change(code) || code == 6 || code == 7 || code == 89 || code == 134 || code == 262 || code == 317 ||
+         code == 9001;
 }
 
 }  // namespace spillway::shard

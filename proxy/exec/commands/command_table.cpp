@@ -158,6 +158,10 @@ const CommandSpec* command_named(std::string_view name) {
 
 bool ends_with_client(const Request& request) noexcept {
   const CommandSpec* const spec = command_named(request.name);
+  if (spec != nullptr && spec->is(Trait::writes)) {
+    // One that waits for its shard: the client may have sent it again, over another connection.
+    return !request.unacknowledged && request.shard_time != nullptr && !request.shard_time->has_sent();
+  }
   if (spec == nullptr || !(spec->is(Trait::secondary_ok) || spec->name == "getMore")) return false;
   if (spec->name != "aggregate") return true;
   const ValueView pipeline = request.body["pipeline"];
@@ -318,9 +322,7 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
   SessionTurns::Turn turn;
   std::optional<Error> no_turn;
   if (in_cluster && request.in_transaction) {
-    auto taking = context.shared.transactions->turns().take(context.loop, request.lsid, request.deadline,
-                                                            request.interrupt);
-    auto taken = co_await taking;
+    auto taken = co_await take_turn(context, request);
     if (taken.has_value()) turn = *std::move(taken);
     if (taken.has_error()) no_turn = taken.error();
   }

@@ -40,7 +40,7 @@ bool takes_write_concern(const Request& request) {
 bool is_transient(std::int32_t code, bool commits) {
   constexpr std::array<std::int32_t, 8> always{24, 112, 239, 246, 250, 251, 267, 272};
   if (std::binary_search(always.begin(), always.end(), code) || is_stale(code)) return true;
-  return !commits && shard::is_retriable(code) && code != 262;
+  return !commits && shard::is_retriable(code) && code != 134 && code != 262;
 }
 
 FailSubject subject_of(const Request& request) { return {request.name, request.db, request.body}; }

@@ -40,7 +40,7 @@ Task<Result<shard::Reply>> start(Context& context, const ShardCommand& command, 
 }
 
 // As long as a call waits for a host.
-constexpr auto version_wait_max = std::chrono::seconds(10);
+constexpr auto version_wait_max = std::chrono::seconds(20);
 constexpr auto version_look_first = std::chrono::milliseconds(5), version_look_last = std::chrono::milliseconds(100);
 
 // `added`: a member of the call, which outlives this.
@@ -83,6 +83,16 @@ Task<void> call_into(Context* context, ShardCommand command, shard::CallOptions 
   if (!co_await looking) call_malformed(*context, *outcome);
 }
 
+// A shard that has left the cluster gets no command: what it had is where the table says now.
+void note_retired(Context& context, const RoutedBy& by, Error& error) {
+  if (!error.is(ErrorCode::shard_not_found) || by.what() == RoutedBy::What::nothing) return;
+  error.code = stale_config;
+  if (by.database() != nullptr) context.router->note_stale({by.database()->name, {}});
+  if (by.collection() == nullptr) return;
+  const catalog::Namespace name = catalog::split_namespace(by.collection()->ns);
+  context.router->note_stale({name.db, name.collection});
+}
+
 }  // namespace
 
 ShardCall::Looked ShardCall::look_through(const Context& context, const ShardCommand& command,
@@ -116,6 +126,7 @@ ShardOutcome ShardCall::await_resume() {
   auto reply = call_.await_resume();
   if (reply.has_error()) {
     outcome.error = std::move(reply.error());
+    if (context_.in_cluster()) note_retired(context_, by_, *outcome.error);
     return outcome;
   }
   outcome.reply = *std::move(reply);
@@ -196,6 +207,7 @@ shard::CallOptions write_options(Context& context, const Request& request) {
                   : request.retryable_write() ? shard::RetryPolicy::idempotent
                                                 : shard::RetryPolicy::not_idempotent;
   options.deadline = request.deadline;
+  options.until_sent = request.interrupt;
   options.time = request.shard_time;
   options.user = request.asks;
   options.budget = &context.shared.memory.replies;

@@ -40,12 +40,13 @@ TEST_CASE("a shard that refuses: the error comes at once") {
   CHECK(call->message().find("shard shard0: Error connecting to a:1") == 0);
 }
 
-TEST_CASE("an unreachable replica set: the error comes within the connect timeout") {
+TEST_CASE("an unreachable replica set: the error comes when a new primary might have been elected") {
   World world;
   world.connect("mongodb://a:1,b:2/?replicaSet=rs0&connectTimeoutMS=2000");
   auto call = world.call(ping, with_retry(RetryPolicy::idempotent));
   CHECK(call->code() == 133);
-  CHECK(call->took <= 2'100ms);
+  CHECK(call->took >= 20s);
+  CHECK(call->took <= 20'100ms);
   CHECK(call->message().find("Connection refused") != std::string::npos);
 }
 
@@ -403,7 +404,7 @@ TEST_CASE("no new primary, after one that may have executed the command: a missi
   auto retryable = world.start(ping, with_retry(RetryPolicy::idempotent));
   world.run(5ms);
   world.a.kill();
-  REQUIRE(world.run_until([&] { return retryable->done(); }, 12s));
+  REQUIRE(world.run_until([&] { return retryable->done(); }, 22s));
   CHECK(retryable->code() == 6);
   CHECK(retryable->message().find("mode: \"primary\"") != std::string::npos);
   CHECK(world.call(ping, with_retry(RetryPolicy::idempotent))->code() == 133);  // it was not sent

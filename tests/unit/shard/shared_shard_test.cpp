@@ -145,6 +145,23 @@ TEST_CASE("a step-down is told once, whichever worker's commands meet it when") 
   CHECK(lines_with("lost a:1", since) == 1);
 }
 
+TEST_CASE("a host that is lost and found a hundred times a second does not fill the log") {
+  Workers workers(1);
+  const std::uint64_t since = log::recent().total;
+  workers[0].a.answer = [](DocView) { return json(not_primary); };  // and is the primary
+  for (int i = 0; i < 200; ++i) {
+    auto call = workers[0].start(ping);
+    workers.run(10ms);
+  }
+  CHECK(lines_with("lost a:1", since) <= 10);
+  CHECK(lines_with("lost and found all the time", since) == 1);
+  const auto told = lines_with("lost a:1", since);
+  workers.run(20s);
+  workers[0].start(ping);
+  workers.run(1s);
+  CHECK(lines_with("lost a:1", since) == told + 1);
+}
+
 TEST_CASE("a request that waits on any worker has the hosts asked often") {
   Workers workers(2);
   for (const auto& worker : workers.each) worker->a.role = Role::secondary;
