@@ -16,6 +16,7 @@ namespace {
 
 // A read that met a change is done again at once.
 constexpr int reads_of_chunks_max = 3;
+constexpr Duration lost_shard_pause = std::chrono::seconds(1);
 
 void wake(std::vector<Event*> waiters) {
   for (Event* waiter : waiters) waiter->set();
@@ -29,6 +30,12 @@ bool met_a_change(const Error& error) noexcept {
   return error.is(ErrorCode::conflicting_operation_in_progress);
 }
 
+// Workers do not ask for tables that they have, however often they use them.
+bool is_in_use(const KnownCollection& known) noexcept {
+  return known.collection->routing != nullptr && known.collection.use_count() > 1;
+}
+constexpr bool is_in_use(const KnownDatabase&) noexcept { return false; }
+
 }  // namespace
 
 // If there are too many, those that were not asked for longest make room. A slot in use stays where it is.
@@ -38,7 +45,7 @@ CatalogCache::Slot<Value>& CatalogCache::slot_of(Slots<Value>& slots, const std:
     const std::uint64_t newest_to_go = asks_ > names_max / 2 ? asks_ - names_max / 2 : 0;
     absl::erase_if(slots, [&](const auto& entry) {
       const Slot<Value>& slot = entry.second;
-      return slot.users == 0 && slot.asked <= newest_to_go;
+      return slot.users == 0 && slot.asked <= newest_to_go && !(slot.value && is_in_use(*slot.value));
     });
   }
   Slot<Value>& slot = slots[name];
@@ -53,13 +60,18 @@ Task<Result<Value>> CatalogCache::newer(Slot<Value>& slot, std::uint64_t after, 
     ~Use() { --users_; }
     std::size_t& users_;
   } use(slot.users);
+  // The whole table would be read for each request.
+  const bool just_failed = slot.failure && slot.failure->is(ErrorCode::shard_not_found) &&
+                           Clock::now() < slot.failed_at + lost_shard_pause &&
+                           slot.failed_with_shards == shard_read_used_;
+  if (just_failed) co_return *slot.failure;
   after = std::max({after, slot.begun, slot.forgotten});
   while (slot.begun != 0) {
     const std::uint64_t failures = slot.failures, begun = slot.begun;
     Event ended;
     slot.waiters.push_back(&ended);
     co_await ended;
-    if (slot.failures != failures && begun > after) co_return *slot.failure;
+    if (slot.failure && slot.failures != failures && begun > after) co_return *slot.failure;
     if (slot.value && slot.value->read > after) co_return *slot.value;
   }
   if (slot.value && slot.value->read > after) co_return *slot.value;
@@ -70,9 +82,12 @@ Task<Result<Value>> CatalogCache::newer(Slot<Value>& slot, std::uint64_t after, 
     ++failed_reads_;
     ++slot.failures;
     slot.failure = result.error();
+    slot.failed_at = Clock::now();
+    slot.failed_with_shards = shard_read_used_;
     // Dropped: what was known is wrong.
     if (result.error().is(ErrorCode::namespace_not_found)) slot.value.reset();
   } else {
+    slot.failure.reset();
     result->read = begun;
     slot.value = *result;
   }
@@ -125,6 +140,7 @@ Task<Result<KnownDatabase>> CatalogCache::read_database(std::string name, bool a
 
 Task<Result<KnownCollection>> CatalogCache::read_collection(std::string ns, std::optional<KnownCollection> before) {
   std::shared_ptr<const catalog::CollectionRouting> known = before ? before->collection->routing : nullptr;
+  bool looked_for_shards = false;
   for (int read = 1;; ++read) {
     auto entry = co_await config_.collection(ns, before.has_value());
     if (entry.has_error()) co_return std::move(entry.error());
@@ -137,6 +153,7 @@ Task<Result<KnownCollection>> CatalogCache::read_collection(std::string ns, std:
     log::debug("reading the chunks of {}: {}", ns, result.error().message);
     if (read == reads_of_chunks_max) co_return result;
     if (result.error().is(ErrorCode::shard_not_found)) {
+      if (std::exchange(looked_for_shards, true)) co_return result;
       auto looking = shards();
       if (auto looked = co_await looking; looked.has_error()) co_return std::move(looked.error());
     } else if (!met_a_change(result.error())) {

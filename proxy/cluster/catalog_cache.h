@@ -91,7 +91,9 @@ class CatalogCache {
     std::uint64_t begun = 0;     // the read under way; 0: none
     std::uint64_t forgotten = 0; // the last read that is too old
     std::uint64_t failures = 0;  // a counter
-    std::optional<Error> failure;  // of the last read that failed
+    std::optional<Error> failure;  // of the last read, if it failed
+    TimePoint failed_at{};
+    std::uint64_t failed_with_shards = 0;  // the read of the shards that it knew
     std::vector<Event*> waiters;
     std::size_t users = 0;    // tasks that read it or wait for it
     std::uint64_t asked = 0;  // a counter of the cache's: when it was asked for last

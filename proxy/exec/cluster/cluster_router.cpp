@@ -280,7 +280,15 @@ Task<Result<void>> read_concern_defaults_again(Context& context, RouteWait wait)
   co_return co_await reading;
 }
 
-// As many names as the cache has, at most. To make room, names that were unused since the last time go; else all do.
+namespace {
+
+constexpr bool is_cheap(const Routes::DatabasePtr&) noexcept { return true; }
+bool is_cheap(const Routes::CollectionPtr& collection) noexcept { return collection->routing == nullptr; }
+
+}  // namespace
+
+// As many names as the cache has, at most. To make room, names that were unused since the last time go; else those
+// without a table do, which are soon read again; else all do.
 template <class Ptr>
 void ClusterRouter::keep(Names<Ptr>& names, const std::string& name, Known<Ptr> known) {
   // The first worker has offered a later read meanwhile, which may be stale already.
@@ -288,6 +296,9 @@ void ClusterRouter::keep(Names<Ptr>& names, const std::string& name, Known<Ptr> 
   if (found != names.end() && found->second.read > known.read) return;
   if (names.size() >= cluster::CatalogCache::names_max && !names.contains(name)) {
     absl::erase_if(names, [](auto& entry) { return !std::exchange(entry.second.used, false); });
+    if (names.size() >= cluster::CatalogCache::names_max) {
+      absl::erase_if(names, [](const auto& entry) { return is_cheap(entry.second.value); });
+    }
     if (names.size() >= cluster::CatalogCache::names_max) names.clear();
   }
   names[name] = std::move(known);
@@ -302,6 +313,24 @@ void ClusterRouter::note_stale(RouteName name) {
   const NamespaceText ns(name.db, name.collection);
   const auto found = collections_.find(key_of(ns.view()));
   if (found != collections_.end()) found->second.stale = true;
+}
+
+bool ClusterRouter::knows_newer(const catalog::CollectionRouting& than) const {
+  const auto found = collections_.find(than.ns);
+  if (found == collections_.end() || found->second.stale || !than.cluster) return false;
+  const auto& routing = found->second.value->routing;
+  if (!routing || !routing->cluster) return false;
+  const catalog::ChunkVersion& known = routing->cluster->version;
+  const catalog::ChunkVersion& before = than.cluster->version;
+  return known.epoch == before.epoch && known.timestamp == before.timestamp && known.lastmod() > before.lastmod();
+}
+
+bool ClusterRouter::knows_newer(const catalog::Database& than) const {
+  const auto found = databases_.find(than.name);
+  if (found == databases_.end() || found->second.stale || !than.version) return false;
+  const auto& known = found->second.value->version;
+  return known && known->uuid == than.version->uuid && known->timestamp == than.version->timestamp &&
+         known->last_mod > than.version->last_mod;
 }
 
 void ClusterRouter::drop_tables() {

@@ -396,15 +396,21 @@ void note_refusal(Context& context, const RoutedBy& by, DocView reply) {
     case shard::StaleKind::stale_config:
     case shard::StaleKind::cannot_implicitly_create: {
       std::string_view ns = error.ns;
-      if (ns.empty() && by.collection() != nullptr) ns = by.collection()->ns;
+      const catalog::CollectionRouting* const sent_by = by.collection();
+      if (ns.empty() && sent_by != nullptr) ns = sent_by->ns;
+      if (sent_by != nullptr && sent_by->ns == ns && context.router->knows_newer(*sent_by)) break;
       const catalog::Namespace name = catalog::split_namespace(ns);
       context.router->note_stale({name.db, name.collection});
       if (error.kind == shard::StaleKind::cannot_implicitly_create) context.router->note_stale({name.db, {}});
       break;
     }
-    case shard::StaleKind::stale_database:
-      context.router->note_stale({error.ns.empty() && by.database() != nullptr ? by.database()->name : error.ns, {}});
+    case shard::StaleKind::stale_database: {
+      const catalog::Database* const sent_by = by.database();
+      const std::string_view db = error.ns.empty() && sent_by != nullptr ? std::string_view(sent_by->name) : error.ns;
+      if (sent_by != nullptr && sent_by->name == db && context.router->knows_newer(*sent_by)) break;
+      context.router->note_stale({db, {}});
       break;
+    }
     case shard::StaleKind::cannot_refresh:
     case shard::StaleKind::view:
     case shard::StaleKind::none:

@@ -7,6 +7,7 @@
 #include "proxy/catalog/config_documents.h"
 #include "proxy/cluster/config_client.h"
 #include "proxy/exec/cluster/cluster_table.h"
+#include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/sharding/router_answers.h"
@@ -246,23 +247,31 @@ std::optional<std::string> shard_named(const Routes& routes, std::string_view to
   return std::nullopt;
 }
 
+// The same of all shards that the config servers know now. ShardNotFound(70): there is none.
+Task<Result<std::string>> find_shard(Context* context, const Request* request, std::string_view named) {
+  for (int look = 0; look < 2; ++look) {
+    const auto routes = context->router->resolve({});
+    if (auto name = routes ? shard_named(*routes, named) : std::nullopt) co_return *std::move(name);
+    if (look > 0) break;
+    const RouteWait wait{request->deadline, false, request->interrupt};
+    auto reading = read_shards_again(*context, wait);
+    if (auto read = co_await reading; read.has_error()) co_return std::move(read.error());
+  }
+  co_return Error(ErrorCode::shard_not_found, fmt::format("Shard {} not found", named));
+}
+
 Task<Result<std::string>> target_shard(Context* context, const Request* request, const std::string* ns) {
   const ValueView to = request->body["to"];
   if (!to.is_string()) co_return Error(ErrorCode::type_mismatch, "'to' must be of type String");
   if (to.as_string().empty()) {
     co_return Error(ErrorCode::bad_value, "you have to specify where you want to move the chunk");
   }
-  for (int look = 0; look < 2; ++look) {
-    const auto routes = context->router->resolve({});
-    if (auto named = routes ? shard_named(*routes, to.as_string()) : std::nullopt) co_return *std::move(named);
-    if (look > 0) break;
-    const RouteWait wait{request->deadline, false, request->interrupt};
-    auto reading = read_shards_again(*context, wait);
-    if (auto read = co_await reading; read.has_error()) co_return std::move(read.error());
+  auto found = co_await find_shard(context, request, to.as_string());
+  if (found.has_error() && found.error().is(ErrorCode::shard_not_found)) {
+    found.error().message = fmt::format(
+        "Could not move chunk in '{}' to shard '{}' because that shard does not exist", *ns, to.as_string());
   }
-  co_return Error(ErrorCode::shard_not_found,
-                  fmt::format("Could not move chunk in '{}' to shard '{}' because that shard does not exist", *ns,
-                              to.as_string()));
+  co_return found;
 }
 
 ValueView throttle_of(const Request& request) {
@@ -404,9 +413,14 @@ Answer merge_all_chunks_command(Context& context, Client&, const Request& reques
   }
   auto ns = chunk_ns(request);
   if (ns.has_error()) co_return ns.error();
-  const ValueView shard_name = request.body["shard"];
-  const auto shard = shard_name.is_string() ? request.routes->shard_by_name(shard_name.as_string()) : std::nullopt;
-  if (!shard) co_return Error(ErrorCode::shard_not_found, "mergeAllChunksOnShard takes the name of a shard");
+  const ValueView named = request.body["shard"];
+  if (!named.exists()) co_return missing_field("mergeAllChunksOnShard.shard");
+  if (!named.is_string()) co_return wrong_type("mergeAllChunksOnShard.shard", named, "string");
+  const auto name = co_await find_shard(&context, &request, named.as_string());
+  if (name.has_error()) co_return name.error();
+  const auto routes = context.router->resolve({});
+  const auto shard = routes ? routes->shard_by_name(*name) : std::nullopt;
+  if (!shard) co_return Error(ErrorCode::shard_not_found, fmt::format("Shard {} not found", *name));
   BsonWriter body;
   body.append("_shardsvrMergeAllChunksOnShard", *ns);
   auto at = request.body.begin();
@@ -415,7 +429,7 @@ Answer merge_all_chunks_command(Context& context, Client&, const Request& reques
   }
   append_passed_arguments(body, request, wire_version);
   body.append("$db", "admin");
-  auto merging = command_to(context, request, *shard, std::move(body).finish(), shard::RetryPolicy::not_idempotent);
+  auto merging = command_to(context, request, *shard, std::move(body).finish(), shard::RetryPolicy::idempotent);
   auto merged = co_await merging;
   auto answering = answer_and_forget(&context, *std::move(ns), std::move(merged), true);
   co_return co_await answering;

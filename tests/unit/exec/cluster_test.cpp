@@ -8,6 +8,8 @@
 #include "proxy/auth/impersonation.h"
 #include "proxy/auth/privilege.h"
 #include "proxy/exec/cluster/cluster_router.h"
+#include "proxy/exec/core/cluster_fields.h"
+#include "proxy/exec/core/shard_call.h"
 #include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/commands/command_table.h"
 #include "proxy/exec/commands/sharded_view.h"
@@ -148,6 +150,7 @@ class FakeCluster {
   bool away_ = false;  // the config servers
   bool names_cluster_ = true;
   std::vector<BsonDoc> keys_;
+  std::optional<std::uint16_t> retired_;  // a shard that has left: its calls fail before anything is sent
   // What shards answer; null: {ok: 1} and, to a find, no documents.
   std::function<std::optional<BsonDoc>(std::uint16_t shard, DocView command)> shard_answer_;
 
@@ -167,6 +170,7 @@ class FakeCluster {
 
   Result<BsonDoc> answer(std::uint16_t shard, DocView command) {
     if (shard == 0) return answer_as_config(command);
+    if (shard == retired_) return Error(ErrorCode::shard_not_found, "it is no shard of the cluster any more");
     if (shard_answer_) {
       if (auto answer = shard_answer_(shard, command)) return *std::move(answer);
     }
@@ -1119,6 +1123,74 @@ TEST_CASE("a chunk on an unknown shard is an error that names it") {
   const BsonDoc reply = cluster.run("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}");
   CHECK(reply.view()["code"].to_int64() == 70);
   CHECK(reply.view()["errmsg"].as_string().find("gone") != std::string_view::npos);
+  CHECK(cluster.reads_of("chunks") == 2);  // again after a look for new shards
+  // Requests for it do not read the whole table each.
+  CHECK(cluster.run("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}").view()["code"].to_int64() == 70);
+  CHECK(cluster.reads_of("chunks") == 2);
+  cluster.chunks_["app.c"].pop_back();
+  cluster.chunks_["app.c"].push_back(FakeCluster::chunk("app.c", "10", "{'$maxKey': 1}", "sh2", 4, 0));
+  test::advance_time(std::chrono::seconds(1));
+  CHECK(cluster.run("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}").view()["ok"].truthy());
+}
+
+TEST_CASE("what a shard that has left the cluster was to get goes where the table says now") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  REQUIRE(cluster.run("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}").view()["ok"].truthy());
+  const bool writes = GENERATE(false, true);
+  cluster.chunks_["app.c"].pop_back();
+  cluster.chunks_["app.c"].push_back(FakeCluster::chunk("app.c", "10", "{'$maxKey': 1}", "sh1", 4, 0));
+  cluster.retired_ = 2;
+  cluster.forget_sent();
+  const BsonDoc reply = cluster.run(writes ? "{'insert': 'c', 'documents': [{'_id': 1, 'k': 12}], '$db': 'app'}"
+                                           : "{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}");
+  CHECK(reply.view()["ok"].truthy());
+  CHECK(cluster.sent_to(1, writes ? "insert" : "find").size() == 1);
+}
+
+TEST_CASE("a refusal of a command that was sent with an older table says nothing of a newer one") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  const exec::RouteNames names{{"app", "c"}};
+  const auto learn = [&] {
+    REQUIRE_FALSE(cluster.worker().run(cluster.router().learn(names, {})).has_error());
+    return cluster.router().resolve(names);
+  };
+  const auto refuse = [&](const exec::Routes& routes) {
+    exec::note_refusal(cluster.worker().context, exec::RoutedBy::sharded(*routes.collection("app.c")),
+                       stale_config("app.c"));
+  };
+  const auto before = learn();
+  REQUIRE(before);
+  refuse(*before);
+  CHECK_FALSE(cluster.router().resolve(names));
+  cluster.chunks_["app.c"].push_back(FakeCluster::chunk("app.c", "10", "{'$maxKey': 1}", "sh1", 4, 0));
+  cluster.chunks_["app.c"].erase(cluster.chunks_["app.c"].begin() + 1);
+  const auto after = learn();
+  REQUIRE(after);
+  refuse(*before);
+  CHECK(cluster.router().resolve(names));
+  refuse(*after);
+  CHECK_FALSE(cluster.router().resolve(names));
+}
+
+TEST_CASE("a table that is in use is not forgotten for names that are asked for once") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  REQUIRE(cluster.run("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}").view()["ok"].truthy());
+  for (std::size_t i = 0; i <= cluster::CatalogCache::names_max; ++i) {
+    REQUIRE_FALSE(cluster.worker().run(cluster.table().collection("app.x" + std::to_string(i), 0)).has_error());
+  }
+  cluster.forget_sent();
+  cluster.router().note_stale({"app", "c"});
+  REQUIRE(cluster.run("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}").view()["ok"].truthy());
+  const auto reads = cluster.sent_to(0, "find");
+  const auto is_partial = [](const BsonDoc& find) {
+    const ValueView since = find.view()["filter"].as_document()["lastmod"];
+    return find.view().first().as_string() == "chunks" && since.is_document() &&
+           *catalog::read_timestamp(since.as_document()["$gte"]) > 0;
+  };
+  CHECK(std::any_of(reads.begin(), reads.end(), is_partial));
 }
 
 namespace {
