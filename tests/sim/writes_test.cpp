@@ -77,6 +77,25 @@ std::int64_t n_of(DocView reply) { return reply["n"].to_int64().value_or(-1); }
 
 }  // namespace
 
+// A driver's time for a socket is over, and it sends the write again over another connection.
+TEST_CASE("a retryable write whose second attempt meets the first at work is executed once") {
+  const std::string_view write = GENERATE(
+      std::string_view(R"("update": "docs", "updates": [{"q": {"k": 1}, "u": {"$inc": {"k": 1}}}])"),
+      std::string_view(R"("findAndModify": "docs", "query": {"k": 1}, "update": {"$inc": {"k": 1}})"));
+  Steps sim;
+  auto another = sim.world.client();
+  for (std::size_t i = 0; i < 2; ++i) sim.world.shard(i).delay = milliseconds(200);
+  const auto first = start(sim.world, *sim.client, json(retryable(write, 7)));
+  sim.world.run_for(milliseconds(250));  // it has asked for earlier attempts, and looks for a document
+  const auto second = start(sim.world, *another, json(retryable(write, 7)));
+  REQUIRE(sim.world.run_until([&] { return first->done && second->done; }, seconds(20)));
+  CHECK(is_ok(*first->reply));
+  CHECK(is_ok(*second->reply));
+  CHECK(sim.with(0, "k", 2) + sim.with(1, "k", 2) == 1);
+  another->close();
+  sim.world.run_for(seconds(1));
+}
+
 TEST_CASE("a retryable insert that is cut after its execution is applied once") {
   SimWorld world(sharded_world(2, 20, member()));
   auto client = world.client();

@@ -467,6 +467,19 @@ bool commits_writer_last(const Context& context, const Participants& participant
   return true;
 }
 
+// A write concern that no shard can satisfy: drivers take such a commit for one that was done. The writer's part was
+// not sent.
+std::optional<Error> unfit_concern(const ShardOutcome& of_readers) {
+  constexpr std::int32_t unknown_mode = 79, unsatisfiable = 100;
+  if (!of_readers.ok()) return std::nullopt;
+  const ValueView concern = of_readers.body()["writeConcernError"];
+  if (!concern.is_document()) return std::nullopt;
+  const auto code = concern.as_document()["code"].to_int64();
+  if (code != unknown_mode && code != unsatisfiable) return std::nullopt;
+  const ValueView text = concern.as_document()["errmsg"];
+  return Error(static_cast<std::int32_t>(*code), text.is_string() ? std::string(text.as_string()) : std::string());
+}
+
 // A commit in the figures of its type. One that is sent again has begun already.
 class CommitCount {
  public:
@@ -492,7 +505,10 @@ class CommitCount {
 Task<Result<Response>> commit_in_cluster(Context& context, const Request& request, Participants participants,
                                          CommitCount& count) {
   using Type = CommitPlan::Type;
-  const CommitPlan plan = participants.plan_commit(commits_writer_last(context, participants));
+  const auto planned = context.shared.transactions->plan_commit(request.lsid, *request.txn_number,
+                                                                commits_writer_last(context, participants));
+  if (!planned) co_return Error(ErrorCode::no_such_transaction, "the transaction's session has ended meanwhile");
+  const CommitPlan& plan = *planned;
   count.begin(static_cast<std::size_t>(plan.type));
   if (plan.type == Type::no_shards) co_return with_recovery_token(context, request, ok_response());
   if (plan.type == Type::single_write_shard && !plan.first.empty()) {
@@ -506,7 +522,10 @@ Task<Result<Response>> commit_in_cluster(Context& context, const Request& reques
       auto aborting = abort_on_shards(context, *std::move(after.to_abort));
       co_await aborting;
     }
-    if (!after.writer_is_next) co_return with_recovery_token(context, request, passed_on(std::move(of_readers)));
+    if (!after.writer_is_next) {
+      if (auto refused = unfit_concern(of_readers)) co_return *std::move(refused);
+      co_return with_recovery_token(context, request, passed_on(std::move(of_readers)));
+    }
   }
   BsonDoc document =
       plan.type == Type::two_phase ? coordinate_commit(request, plan.first) : client_end(request);

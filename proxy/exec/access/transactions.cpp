@@ -42,11 +42,14 @@ Task<ShardOutcomes> send_abort(Context& context, OpenTransaction open, TimePoint
   body.append("lsid", DocView::trusted(open.lsid.data()));
   body.append("txnNumber", open.txn_number);
   body.append("autocommit", false);
+  // Not the default: no client waits for a majority of its members.
+  if (context.in_cluster()) body.begin_document("writeConcern").append("w", std::int32_t{1}).end();
   body.append("$db", "admin");
   const BsonDoc document = std::move(body).finish();
   shard::CallOptions options;
   options.budget = &context.shared.memory.replies;
   options.deadline = deadline;
+  options.retry = shard::RetryPolicy::idempotent;  // the shard keeps its locks until it has one
   co_return co_await call_shards(context, open.shards, RoutedBy::nothing(), shard::Command::of_body(document), options);
 }
 
@@ -235,19 +238,31 @@ std::optional<OpenTransaction> fail_transaction(Context& context, const Request&
   return context.shared.transactions->fail(request.lsid, *request.txn_number);
 }
 
-Result<Response> with_recovery_token(Context& context, const Request& request, Result<Response> response) {
-  if (!request.in_transaction || response.has_error()) return response;
-  if (response->failed || response->stream() != nullptr) return response;
+Task<Result<SessionTurns::Turn>> take_turn(Context& context, const Request& request) {
+  auto taking = context.shared.transactions->turns().take(context.loop, request.lsid, request.deadline,
+                                                          request.interrupt);
+  co_return co_await taking;
+}
+
+BsonDoc recovery_token(const Context& context, const Request& request) {
   const auto transaction = context.shared.transactions->find(request.lsid, *request.txn_number);
-  const auto pieces = response->pieces();
-  if (pieces.size() != 1) return response;
   BsonWriter out;
-  out.append_elements(DocView::trusted(pieces.front().iov_base));
   out.begin_document("recoveryToken");
   if (const auto shard = transaction ? transaction->participants.recovery_shard() : std::nullopt) {
     out.append("recoveryShardId", request.routes->shard(*shard).name);
   }
   out.end();
+  return std::move(out).finish();
+}
+
+Result<Response> with_recovery_token(Context& context, const Request& request, Result<Response> response) {
+  if (!request.in_transaction || response.has_error()) return response;
+  if (response->failed || response->stream() != nullptr) return response;
+  const auto pieces = response->pieces();
+  if (pieces.size() != 1) return response;
+  BsonWriter out;
+  out.append_elements(DocView::trusted(pieces.front().iov_base));
+  out.append_elements(recovery_token(context, request));
   return counted_reply(context, std::move(out).finish());
 }
 

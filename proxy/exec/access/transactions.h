@@ -47,6 +47,11 @@ Task<void> abort_on_shards(Context& context, OpenTransaction open, TimePoint dea
 std::optional<OpenTransaction> fail_transaction(Context& context, const Request& request,
                                                 const Result<Response>& answer);
 
+// The session's turn (session_turns.h), until the deadline.
+Task<Result<SessionTurns::Turn>> take_turn(Context& context, const Request& request);
+
+// {recoveryToken: …}. REQUIRES a transaction.
+BsonDoc recovery_token(const Context& context, const Request& request);
 // Adds what a router adds to a reply inside a transaction: recoveryToken if ok. REQUIRES no stream.
 Result<Response> with_recovery_token(Context& context, const Request& request, Result<Response> response);
 // Labels of a failure: TransientTransactionError inside a transaction, RetryableWriteError for a

@@ -212,6 +212,7 @@ Task<Result<Response>> bulk_write(Context& context, Client& client, const Reques
   auto answer = co_await answering;
   if (answer.has_error()) co_return after_writes(request, std::move(answer.error()));
   answer->append_elements(totals.elements());
+  if (request.in_transaction && context.in_cluster()) answer->append_elements(recovery_token(context, request));
   co_return answer;
 }
 

@@ -17,6 +17,24 @@ bool named(std::initializer_list<std::string_view> names, std::string_view name)
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+// Removes the elements that a router strips from a document, in place. The document's bytes are the buffer's, hence
+// writable.
+void strip_in_place(std::uint8_t* document) {
+  auto at = DocView::trusted(document).begin();
+  while (!at.done() && !is_stripped_from_reply(at->name)) ++at;
+  if (at.done()) return;
+  std::uint8_t* to = document + (at->raw.data() - document);
+  for (; !at.done(); ++at) {
+    if (is_stripped_from_reply(at->name)) continue;
+    std::memmove(to, at->raw.data(), at->raw.size());
+    to += at->raw.size();
+  }
+  *to++ = 0;
+  store_le(document, static_cast<std::int32_t>(to - document));
+}
+
+}  // namespace
+
 void append_argument(BsonWriter& out, const Request& request, const Element& argument) {
   if (request.owned_lsid && argument.name == "lsid") {
     out.append("lsid", request.lsid_document());
@@ -37,24 +55,6 @@ void append_argument(BsonWriter& out, const Request& request, const Element& arg
   }
 }
 
-// Removes the elements that a router strips from a document, in place. The document's bytes are the buffer's, hence
-// writable.
-void strip_in_place(std::uint8_t* document) {
-  auto at = DocView::trusted(document).begin();
-  while (!at.done() && !is_stripped_from_reply(at->name)) ++at;
-  if (at.done()) return;
-  std::uint8_t* to = document + (at->raw.data() - document);
-  for (; !at.done(); ++at) {
-    if (is_stripped_from_reply(at->name)) continue;
-    std::memmove(to, at->raw.data(), at->raw.size());
-    to += at->raw.size();
-  }
-  *to++ = 0;
-  store_le(document, static_cast<std::int32_t>(to - document));
-}
-
-}  // namespace
-
 void copy_command(BsonWriter& out, const Request& request,
                   std::initializer_list<std::string_view> without) {
   for (auto at = request.body.begin(); !at.done(); ++at) {
@@ -68,6 +68,12 @@ void append_generic_arguments(BsonWriter& out, const Request& request,
   for (auto at = request.body.begin(); !at.done(); ++at) {
     if (!is_generic_argument(at->name) || named(without, at->name)) continue;
     append_argument(out, request, *at);
+  }
+}
+
+void append_read_preference(BsonWriter& out, const Request& request) {
+  if (const ValueView preference = request.body["$readPreference"]; preference.exists()) {
+    out.append("$readPreference", preference);
   }
 }
 

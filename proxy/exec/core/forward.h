@@ -22,6 +22,8 @@ struct HostsTargeted;  // metrics.h
 // Document sequences are forwarded as they came.
 shard::Command forward_command(const Request& request, BsonDoc& scratch);
 
+// Appends a field of the client's command as shards get it: some of them are completed or chosen by the router.
+void append_argument(BsonWriter& out, const Request& request, const Element& argument);
 // Copies the body's elements into `out` except those that are stripped and those named in `without`.
 void copy_command(BsonWriter& out, const Request& request,
                   std::initializer_list<std::string_view> without);
@@ -29,6 +31,9 @@ void copy_command(BsonWriter& out, const Request& request,
 // maxTimeMS, readConcern, writeConcern, $readPreference; except those named in `without`.
 void append_generic_arguments(BsonWriter& out, const Request& request,
                               std::initializer_list<std::string_view> without = {});
+// For a command that the router makes: members that it may be sent to refuse it without the field.
+void append_read_preference(BsonWriter& out, const Request& request);
+
 // A request that takes several steps on shards. If it begins a transaction, its first step does; its next steps are
 // later statements, without startTransaction and readConcern, which only the first one has. Refers to the client's
 // request.

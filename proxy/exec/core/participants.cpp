@@ -66,7 +66,7 @@ std::optional<catalog::ShardIndex> Participants::unanswered() const noexcept {
   return std::nullopt;
 }
 
-CommitPlan Participants::plan_commit(bool one_writer_last) const {
+CommitPlan Participants::plan_commit() const {
   CommitPlan plan;
   if (all_.empty()) return plan;
   plan.first = shards();
@@ -86,7 +86,7 @@ CommitPlan Participants::plan_commit(bool one_writer_last) const {
   const std::size_t writers = all_.size() - readers.size();
   if (writers == 0) {
     plan.type = CommitPlan::Type::read_only;
-  } else if (writers == 1 && one_writer_last) {
+  } else if (writers == 1 && one_writer_last_.value_or(false)) {
     plan.type = CommitPlan::Type::single_write_shard;
     plan.first = readers_committed_ ? catalog::ShardSet() : std::move(readers);
   } else {

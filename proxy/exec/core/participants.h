@@ -59,8 +59,12 @@ class Participants {
 
   // A shard whose statement was never answered with success: then nothing may be committed.
   std::optional<catalog::ShardIndex> unanswered() const noexcept;
-  // `one_writer_last`: one writer needs no two phases.
-  CommitPlan plan_commit(bool one_writer_last) const;
+  // `one_writer_last`: one writer needs no two phases. The first call decides: a commit that is sent again goes the
+  // same way, whatever versions its shards have by then.
+  void choose_commit(bool one_writer_last) noexcept {
+    if (!one_writer_last_) one_writer_last_ = one_writer_last;
+  }
+  CommitPlan plan_commit() const;  // REQUIRES choose_commit()
   // The readers of a commit whose writer comes last. A commit that is sent again must not ask them: their next
   // primaries know nothing of what has only read.
   void note_readers_committed() noexcept { readers_committed_ = true; }
@@ -83,6 +87,7 @@ class Participants {
   std::uint32_t statement_ = 0;
   std::uint32_t added_with_error_ = 0;  // the statement; 0: none
   bool readers_committed_ = false;
+  std::optional<bool> one_writer_last_;
 };
 
 }  // namespace spillway::exec

@@ -12,7 +12,7 @@ namespace {
 constexpr std::int32_t too_many_sessions = 261;
 // Shards abort transactions after transactionLifetimeLimitSeconds: 60, unless it is set.
 constexpr Duration aborted_by_shards = std::chrono::minutes(3);
-constexpr Duration sweep_pause = std::chrono::milliseconds(100);
+constexpr Duration fruitless_sweep_pause = std::chrono::milliseconds(100);
 
 Error no_such_transaction(std::int64_t txn_number, std::string_view why) {
   return Error(ErrorCode::no_such_transaction, fmt::format("Transaction {} {}", txn_number, why));
@@ -67,7 +67,7 @@ std::size_t TransactionTable::Stripe::drop_done(TimePoint now, std::optional<std
 void TransactionTable::Stripe::sweep(TimePoint now, std::optional<std::uint64_t> user) {
   if (user && !held.contains(*user)) return;
   if (now < (user ? held.at(*user).next_sweep : next_sweep) || drop_done(now, user) > 0) return;
-  (user ? held.at(*user).next_sweep : next_sweep) = now + sweep_pause;
+  (user ? held.at(*user).next_sweep : next_sweep) = now + fruitless_sweep_pause;
 }
 
 void TransactionTable::Stripe::note_end(const Transaction& transaction) {
@@ -299,6 +299,17 @@ Result<std::optional<Participants>> TransactionTable::commit(std::string_view ls
   return std::optional(transaction.participants);
 }
 
+std::optional<CommitPlan> TransactionTable::plan_commit(std::string_view lsid, std::int64_t txn_number,
+                                                        bool one_writer_last) {
+  const Key key = key_of(lsid);
+  Stripe& stripe = stripe_of(key);
+  const MutexLock lock(stripe.mutex);
+  Transaction* const transaction = stripe.latest(key, txn_number);
+  if (transaction == nullptr) return std::nullopt;
+  transaction->participants.choose_commit(one_writer_last);
+  return transaction->participants.plan_commit();
+}
+
 bool TransactionTable::note_committed(std::string_view lsid, std::int64_t txn_number) {
   const Key key = key_of(lsid);
   Stripe& stripe = stripe_of(key);
@@ -333,7 +344,8 @@ Result<Participants> TransactionTable::abort(std::string_view lsid, std::int64_t
   }
   Transaction& transaction = found->second;
   if (txn_number < transaction.txn_number) return too_old(txn_number, transaction.txn_number);
-  if (transaction.state == Transaction::State::aborted) {
+  // Once more: a shard that the first one has not reached holds its locks.
+  if (transaction.state == Transaction::State::aborted && transaction.participants.empty()) {
     return no_such_transaction(txn_number, "has been aborted");
   }
   transaction.last_used = now;

@@ -116,6 +116,9 @@ class TransactionTable {
                                              TimePoint now);
   Result<Participants> abort(std::string_view lsid, std::int64_t txn_number, TimePoint now);
 
+  // Participants::choose_commit(), and how it is committed. nullopt: it is not here any more.
+  std::optional<CommitPlan> plan_commit(std::string_view lsid, std::int64_t txn_number, bool one_writer_last);
+
   // It has been committed. False: it was told before.
   bool note_committed(std::string_view lsid, std::int64_t txn_number);
 

@@ -68,10 +68,8 @@ BsonDoc rewritten(const Request& request, const Rewrite& rewrite) {
       out.append("update", *rewrite.update);
     } else if (field.name == "upsert") {
       out.append("upsert", rewrite.upsert);
-    } else if (field.name == "lsid") {
-      out.append("lsid", request.lsid_document());
     } else {
-      out.append_element(field);
+      append_argument(out, request, field);
     }
   }
   if (rewrite.query && !has_query) out.append("query", *rewrite.query);
@@ -221,7 +219,15 @@ Task<Result<Response>> modify_chosen(Context& context, const Request& request,
                                      const WriteTarget& target) {
   SteppedRequest step(request);
   Choices choices(context, collection, statement, routing, target);
-  for (;;) {
+  for (bool first = true;; first = false) {
+    // The driver may have sent it again, to another router.
+    if (!first && request.retryable_write()) {
+      const catalog::ShardSet possible = possible_shards(routing, statement, target);
+      auto earlier = co_await ask_for_earlier_attempt(context, request, possible, RoutedBy::sharded(routing),
+                                                      statement.upsert);
+      if (earlier.error) co_return std::move(*earlier.error);
+      if (earlier.response) co_return std::move(*earlier.response);
+    }
     auto chosen = co_await choices.next(*step);
     if (chosen.error) co_return *std::move(chosen.error);
     if (!chosen.found) {
@@ -277,7 +283,12 @@ Task<Result<Response>> run_sharded(Context& context, const Request& request,
   const catalog::ShardSet possible = possible_shards(routing, statement, target);
   auto checked = co_await check_transaction(context, request, possible);
   if (checked.has_error()) co_return checked.error();
+  SessionTurns::Turn turn;
   if (request.retryable_write()) {
+    // An attempt before may be at work yet: what it writes is known to one shard, and asked for only once here.
+    auto taken = co_await take_turn(context, request);
+    if (taken.has_error()) co_return taken.error();
+    turn = *std::move(taken);
     auto earlier = co_await ask_for_earlier_attempt(context, request, possible, RoutedBy::sharded(routing),
                                                     statement.upsert);
     if (earlier.error) co_return std::move(*earlier.error);

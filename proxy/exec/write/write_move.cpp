@@ -167,8 +167,9 @@ namespace {
 bool is_passing(const Error& error) {
   constexpr std::int32_t migration_conflict = 272, snapshot_unavailable = 246;
   return is_stale(error.code) || error.is(ErrorCode::write_conflict) || error.is(ErrorCode::lock_timeout) ||
-         error.is(ErrorCode::no_such_transaction) || error.code == migration_conflict ||
-         error.code == snapshot_unavailable;
+         error.is(ErrorCode::no_such_transaction) || error.is(ErrorCode::host_unreachable) ||
+         error.is(ErrorCode::network_timeout) || error.is(ErrorCode::failed_to_satisfy_read_preference) ||
+         error.code == migration_conflict || error.code == snapshot_unavailable;
 }
 
 // One attempt as far as the commit. `request`: within the transaction.

@@ -6,6 +6,7 @@
 
 #include "proxy/base/memory_wait.h"
 #include "proxy/base/time_slice.h"
+#include "proxy/exec/access/transactions.h"
 #include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/write/write_choose.h"
@@ -535,7 +536,12 @@ Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, const WriteRun::
   const Statement& statement = write.statement;
   const WriteTarget& target = write.target;
   Choices choices(run.context, run.command.collection, statement, *run.routing, target);
-  for (;;) {
+  for (bool first = true;; first = false) {
+    // The driver may have sent it again, to another router.
+    if (!first && run.command.retryable) {
+      auto earlier = co_await ask_for_earlier_attempt(run, op, write);
+      if (earlier.fatal || earlier.stale || earlier.n > 0 || run.results.has_error(op)) co_return earlier;
+    }
     const auto chosen = co_await choices.next(*run.request);
     if (chosen.by_find) co_return co_await fail_choice(run, op, write, document, *chosen.error, chosen.lost);
     if (chosen.error) co_return StepOutcome{.n = 0, .fatal = refuse(run, op, *chosen.error)};
@@ -574,7 +580,12 @@ Task<StepOutcome> run_steps(WriteRun& run, std::uint32_t op) {
   // An orphan that a shard finds is not the document.
   const bool finds_orphans = target.route == Route::until_found && may_meet_orphans(run.context, *run.routing);
   const Route route = finds_orphans ? Route::choose : target.route;
+  SessionTurns::Turn turn;
   if (run.command.retryable && (route == Route::choose || target.upsert_after)) {
+    // An attempt before may be at work yet: what it writes is known to one shard, and asked for only once here.
+    auto taken = co_await take_turn(run.context, *run.request);
+    if (taken.has_error()) co_return StepOutcome{.n = 0, .fatal = refuse(run, op, taken.error())};
+    turn = *std::move(taken);
     auto earlier = co_await ask_for_earlier_attempt(run, op, write);
     if (earlier.fatal || earlier.stale || earlier.n > 0 || run.results.has_error(op)) co_return earlier;
   }
