@@ -255,6 +255,12 @@ Result<void> ShardKeyPattern::append_key_of_document(std::string& key, DocView d
   return {};
 }
 
+bool ShardKeyPattern::lacks_field(DocView doc, bool gets_id) const {
+  return std::any_of(fields_.begin(), fields_.end(), [&](const Field& field) {
+    return !walk(doc, field.path).value.exists() && !(gets_id && field.path == "_id");
+  });
+}
+
 void ShardKeyPattern::hash_documents(std::span<const DocView> docs, std::span<Hashed> into) const {
   constexpr std::size_t ahead = 4;  // documents of a large batch have left the caches
   const auto hashed = std::find_if(fields_.begin(), fields_.end(), [](const Field& field) { return field.hashed; });

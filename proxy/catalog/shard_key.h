@@ -60,6 +60,8 @@ class ShardKeyPattern {
     bool array = false;  // at or above the field
   };
   Result<void> append_key_of_document(std::string& key, DocView doc, const Hashed* hashed = nullptr) const;
+  // Does the document lack a field of the key? `gets_id`: it has no _id, and gets one.
+  bool lacks_field(DocView doc, bool gets_id) const;
   // The values of the hashed field of many documents, hashed together. REQUIRES a hashed field, as many `into`, and at
   // most documents_at_once of them.
   static constexpr std::size_t documents_at_once = 64;

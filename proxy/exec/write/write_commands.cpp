@@ -96,7 +96,21 @@ Result<WriteTarget> target_new(const catalog::CollectionRouting& routing, const 
                  fmt::format("object to insert too large. size in bytes: {}, max size: {}",
                              document.size(), limits::document_bytes_max));
   }
+  if (command.whole_keys && routing.key.lacks_field(document, new_id != nullptr)) {
+    return Error(ErrorCode::shard_key_not_found,
+                 fmt::format("document {} does not contain shard key for pattern {}", to_json(document, 1024),
+                             to_json(routing.key.pattern())));
+  }
   return target_insert(routing, document, new_id, command.measurements);
+}
+
+// A shard of 4.2 takes a document that lacks a field of the shard key, and no later read finds it.
+bool needs_whole_keys(const Context& context, const catalog::CollectionRouting* routing) {
+  if (routing == nullptr || !routing->cluster) return false;
+  const catalog::ShardSet& owners = routing->all_shards();
+  return std::any_of(owners.begin(), owners.end(), [&](catalog::ShardIndex shard) {
+    return !may_have_version(context, shard, wire_version_of_4_4);
+  });
 }
 
 // Null `routing`: everything goes to the primary shard.
@@ -144,8 +158,8 @@ Result<void> plan_inserts(const WriteCommand& command, std::size_t first, const 
   const bool has_id = routing.key.hashes_id();  // where there is an owner
   for (std::size_t i = 0; i < ops.size(); ++i) {
     const DocView document = documents[i];
-    const bool usual = owners[i] != catalog::no_shard && document.size() <= limits::document_bytes_max &&
-                       (has_id || document.find("_id").exists());
+    const bool usual = owners[i] != catalog::no_shard && !command.whole_keys &&
+                       document.size() <= limits::document_bytes_max && (has_id || document.find("_id").exists());
     if (usual) {
       ops[i].shards.insert(owners[i]);
       ops[i].bytes = static_cast<std::uint32_t>(document.size());
@@ -184,6 +198,22 @@ Task<Result<WriteCommand>> parse_write_in_steps(TimeSlice& slice, const Request&
     if (*stepped) co_return std::move(parser).take();
     if (slice.is_over(4 * limits::kib)) co_await slice.next();
   }
+}
+
+// The one owner of a collection takes whatever it is sent: can each of these new documents be targeted? A shard hides
+// the others from all later reads, as documents without a shard key.
+Task<bool> are_targetable(Context& context, const Request& request, const catalog::CollectionRouting& routing) {
+  TimeSlice slice(context.pump);
+  auto command = co_await parse_write_in_steps(slice, request, WriteKind::insert);
+  if (command.has_error()) co_return false;
+  command->whole_keys = needs_whole_keys(context, &routing);
+  const ObjectId any_id{};
+  for (std::size_t i = 0; i < command->ops.size(); ++i) {
+    const bool gets_id = !command->ops[i].find("_id").exists();
+    if (target_new(routing, *command, i, gets_id ? &any_id : nullptr).has_error()) co_return false;
+    if (slice.is_over()) co_await slice.next();
+  }
+  co_return true;
 }
 
 // The error of an operation that could not be targeted. Stored for each operation, the errors of a large batch would
@@ -448,6 +478,7 @@ Task<Result<Response>> run_batch(Context& context, const Client& client, const R
   TimeSlice slice(context.pump);
   auto command = co_await parse_write_in_steps(slice, request, kind);
   if (command.has_error()) co_return command.error();
+  command->whole_keys = kind == WriteKind::insert && needs_whole_keys(context, routing);
   // A child's list of indexes grows by doubling.
   constexpr std::size_t bytes_per_op = sizeof(DocView) + sizeof(PlannedWrite) +
                                        2 * sizeof(std::uint32_t) + sizeof(ChildOp);
@@ -535,9 +566,11 @@ Task<Result<Response>> run_acknowledged(Context& context, Client& client, const 
   count_operations_of(context.shared.metrics, kind, *count);
   const NamespaceText ns(request.db, *collection);
   const catalog::CollectionRouting* routing = request.routes->collection(ns.view());
-  if ((routing != nullptr && routing->all_shards().size() > 1) || !fits_a_message(request)) {
-    co_return co_await run_batch(context, client, request, kind, routing, std::nullopt);
+  bool goes_whole = (routing == nullptr || routing->all_shards().size() == 1) && fits_a_message(request);
+  if (goes_whole && kind == WriteKind::insert && catalog::is_sharded(routing)) {
+    goes_whole = co_await are_targetable(context, request, *routing);
   }
+  if (!goes_whole) co_return co_await run_batch(context, client, request, kind, routing, std::nullopt);
   HostsTargeted& metric = hosts_metric(context.shared.metrics, kind);
   (routing == nullptr ? metric.unsharded : metric.one_shard).add(*count);
   const catalog::ShardIndex shard = routing == nullptr ? request.routes->primary_shard(request.db)

@@ -22,6 +22,7 @@ struct WriteCommand {
   bool retryable = false;  // statement ids are sent along
   bool numbered = false;   // retryable, or of a transaction
   bool measurements = false;  // they are a time series', and the collection is that of its buckets
+  bool whole_keys = false;  // of new documents that lack a field of the shard key, none is sent
   RecycledVector<DocView> ops;
   bool contiguous = false;  // the operations stand back to back: they came as a document sequence
   std::vector<std::int32_t> stmt_ids;  // the client's own; empty: each operation's index

@@ -230,6 +230,30 @@ TEST_CASE("a shard that refuses a whole batch for the table gets it again", "[wr
                                      : Lines{"s0 insert 1 table 1", "s0 insert 1 table 2"}));
 }
 
+TEST_CASE("the only shard of a collection gets no document that it would hide from later reads", "[write][cluster]") {
+  const bool old = GENERATE(false, true);
+  const bool ordered = GENERATE(false, true);
+  CAPTURE(old, ordered);
+  Cluster cluster({{all_on_first()}}, {"{'n': 1, 'ok': 1.0}", "{'n': 1, 'ok': 1.0}"});
+  if (old) cluster.router.shards.set_wire_version(8);  // 4.2
+  // The key of a document that lacks a field is null since 4.4.
+  const std::string bad = old ? "{'_id': 2}" : "{'_id': 2, 'a': [1, 2]}";
+  const std::string reply = cluster.router.run("{'insert': 'c', 'documents': [{'_id': 1, 'a': 15}, " + bad +
+                                               ", {'_id': 3, 'a': 1}], 'ordered': " + (ordered ? "true}" : "false}"));
+  CHECK(cluster.sent() == (ordered ? Lines{"s0 insert 1 table 1"} : Lines{"s0 insert 1,3 table 1"}));
+  CHECK(number(reply, "writeErrors.0.index") == 1);
+  CHECK(number(reply, "writeErrors.0.code") == 61);
+}
+
+TEST_CASE("shards of 4.2 get no document without its whole shard key, later ones do", "[write][cluster]") {
+  const bool old = GENERATE(false, true);
+  Cluster cluster({{two_shards()}}, {"{'n': 1, 'ok': 1.0}"});
+  if (old) cluster.router.shards.set_wire_version(8);
+  const std::string reply = cluster.router.run("{'insert': 'c', 'documents': [{'_id': 1, 'b': 15}]}");
+  CHECK(cluster.sent() == (old ? Lines{} : Lines{"s0 insert 1 table 1"}));
+  CHECK(number(reply, "writeErrors.0.code") == (old ? 61 : -1));
+}
+
 TEST_CASE("an unacknowledged write goes again to the shard that refused it for the table", "[write][cluster]") {
   const bool first_knows = GENERATE(true, false);
   const std::string refused = "{'n': 0, 'ok': 1.0, 'writeErrors': [" + stale_entry(0, 249) + "]}";
@@ -779,6 +803,23 @@ TEST_CASE("a write makes no collection on a shard to 4.4, and is for the majorit
   }
 }
 
+TEST_CASE("a write concern without w is completed in each form of a command", "[write][cluster]") {
+  Cluster cluster({{two_shards()}}, {});
+  cluster.router.shards.set_wire_version(21);
+  cluster.router.shards.answer = [](const test::Sent& sent) -> std::optional<std::string> {
+    if (sent.name() == "aggregate" || sent.name() == "find") {
+      return "{'cursor': {'firstBatch': [{'_id': 1, 'a': 1, 'x': 1}], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
+    }
+    return "{'lastErrorObject': {'n': 1, 'updatedExisting': true}, 'value': {'_id': 1}, 'ok': 1.0}";
+  };
+  cluster.router.run("{'findAndModify': 'c', 'query': {'x': 1}, 'update': {'$inc': {'x': 1}}, "
+                     "'writeConcern': {'j': true}}");
+  const BsonDoc& sent = cluster.router.shards.sent.back().command;
+  REQUIRE(sent.view().first().name == "findAndModify");
+  CHECK(sent.view().find_path("writeConcern.w").as_string() == "majority");
+  CHECK(sent.view().find_path("writeConcern.j").truthy());
+}
+
 constexpr const char* refusal_of_killed_operation =
     "{'ok': 0.0, 'code': 11601, 'codeName': 'Interrupted', 'errmsg': 'operation was interrupted'}";
 constexpr const char* nothing_found = "{'cursor': {'firstBatch': [], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
@@ -909,6 +950,27 @@ TEST_CASE("a commit that is sent again asks only its writer, once the readers ha
   CHECK(commits.initiated.value() == 1);
   CHECK(commits.successful.value() == 1);
   CHECK(metrics.participants_at_commit.value() == 2);
+}
+
+TEST_CASE("a commit that is sent again goes the same way, though its shards were upgraded meanwhile",
+          "[write][cluster][transactions]") {
+  OneWriter transaction;
+  transaction.of_reader = {"{'ok': 1.0}"};
+  transaction.of_writer = {std::nullopt, "{'ok': 1.0}"};
+  CHECK(number(transaction.commit(), "code") == 6);
+  transaction.cluster.router.shards.set_wire_version(13);
+  CHECK(number(transaction.commit(), "ok") == 1);
+  CHECK(steps(transaction.cluster) ==
+        Lines{"s1 commitTransaction", "s0 commitTransaction", "s0 commitTransaction"});
+}
+
+TEST_CASE("a commit whose write concern no shard can satisfy is an error, since its writer has not committed",
+          "[write][cluster][transactions]") {
+  OneWriter transaction;
+  transaction.of_reader = {"{'writeConcernError': {'code': 100, 'errmsg': 'not enough members'}, 'ok': 1.0}"};
+  const std::string reply = transaction.commit();
+  CHECK(number(reply, "code") == 100);
+  CHECK(number(reply, "ok") == 0);
 }
 
 TEST_CASE("a commit that finds no primary has an unknown result", "[write][cluster][transactions]") {
