@@ -325,7 +325,7 @@ class Loader {
 
   static void check_database_name(const YAML::Node& node, std::string_view db) {
     const std::string quoted = "'" + std::string(db) + "'";
-    if (db.empty() || db.size() > 63 || db.find_first_of("/\\. \"$*<>:|?") != db.npos) {
+    if (db.empty() || db.size() > 63 || db.find_first_of("/\\. \"$") != db.npos) {
       fail(node, quoted + " is no name of a database");
     }
     if (db == "admin" || db == "config" || db == "local") {

@@ -417,13 +417,15 @@ Task<bool> ClientConnection::handle_op_msg() {
                 parsed.error().message);
       co_return false;
     }
-    if ((wire::peek_flags(message_.bytes()) & wire::flags::more_to_come) != 0) co_return true;
-    checksum_ = false;
+    const std::uint32_t flags = wire::peek_flags(message_.bytes());
+    if ((flags & wire::flags::more_to_come) != 0) co_return true;
+    checksum_ = (flags & wire::flags::checksum_present) != 0 && !speaks_tls(*transport_);
     exec::Response response = exec::refuse(context.shared.metrics, parsed.error());
     auto writing = write_response(response);
     co_return co_await writing;
   }
-  checksum_ = message.has_flag(wire::flags::checksum_present);
+  const bool has_checksum = message.has_flag(wire::flags::checksum_present);
+  checksum_ = has_checksum && !speaks_tls(*transport_);  // which has its own
   Result<void> valid;
   if (large) {
     valid = co_await check_documents_in_steps(slice, message);
@@ -438,7 +440,7 @@ Task<bool> ClientConnection::handle_op_msg() {
   }
   const bool silent = message.has_flag(wire::flags::more_to_come);
   Bytes sections = message_.bytes().subspan(limits::message_header_bytes + 4);
-  if (checksum_) sections = sections.first(sections.size() - 4);
+  if (has_checksum) sections = sections.first(sections.size() - 4);
   if (auto read = exec::read_request(request, sections, arrived_); read.has_error()) {
     if (silent) co_return true;
     exec::Response response = exec::refuse(context.shared.metrics, read.error());
@@ -491,15 +493,19 @@ Task<bool> ClientConnection::handle_op_msg() {
       exec::owns_session(context, client_, request)) {
     transactions_.note(*context.shared.transactions, request);
   }
+  // The reply may take long to leave, and needs nothing of the request.
+  const bool compressed = request.compressed;
+  const std::size_t request_bytes = message_.size();
+  message_.reset();
   if (response.closes) co_return false;
   if (silent) co_return true;
   if (exec::StreamReply* stream = response.stream()) {
-    if (request.compressed) context.shared.metrics.uncompressed_replies.add();
+    if (compressed) context.shared.metrics.uncompressed_replies.add();
     const std::size_t bytes = stream->reply.message_bytes;
     auto relaying = exec::relay_stream(context, *transport_, *stream, new_request_id(),
                                        header_.request_id, first_tried);
     const bool relayed = co_await relaying;
-    note_inside(shards, first_tried, bytes);
+    note_inside(shards, first_tried, request_bytes, bytes);
     co_return relayed;
   }
   std::optional<exec::HeldReply> held;
@@ -508,7 +514,7 @@ Task<bool> ClientConnection::handle_op_msg() {
   if (is_compressed_request()) {
     auto writing = write_response(response, &first_tried);
     const bool written = co_await writing;
-    note_inside(shards, first_tried, reply_bytes);
+    note_inside(shards, first_tried, request_bytes, reply_bytes);
     co_return written;
   }
   Framed framed;
@@ -520,7 +526,7 @@ Task<bool> ClientConnection::handle_op_msg() {
   } else {
     written = co_await write_watched(framed.pieces_span(), &first_tried);
   }
-  note_inside(shards, first_tried, reply_bytes);
+  note_inside(shards, first_tried, request_bytes, reply_bytes);
   co_return written;
 }
 

@@ -152,7 +152,8 @@ class ClientConnection {
   Admission take_message(std::size_t message_bytes, Bytes have);
   bool keep_for_later(Bytes bytes);
   Task<Admission> wait_for_room(std::size_t message_bytes, Bytes have);
-  Task<Admission> refuse_message(std::size_t message_bytes, Bytes have, Error why);
+  class MessageStart;
+  Task<Admission> refuse_message(std::size_t message_bytes, MessageStart start, std::size_t seen, Error why);
   Task<bool> answer_refusal(Bytes start, Error why);
   Task<bool> read_rest(std::size_t message_bytes);
   void grow_receive_buffer(std::size_t message_bytes);
@@ -179,6 +180,7 @@ class ClientConnection {
   bool ends_connection(const Error& refused) const noexcept;
   Task<std::optional<exec::PlannedFailure>> fail_hello(const wire::HelloRequest& hello);
   BsonDoc hello_reply(const wire::HelloRequest& hello);
+  void count_hello(std::string_view name, bool answered);
   Task<bool> stream_hello(const wire::HelloRequest& hello, DocView command, bool exhaust);
   Task<bool> wait_for_topology(std::int64_t seen, TimePoint until, bool& exhaust);
 
@@ -187,9 +189,10 @@ class ClientConnection {
   Task<bool> write_response(exec::Response& response, TimePoint* first_tried = nullptr);
   // Larger replies are watched: other requests may wait for their memory.
   static constexpr std::size_t watched_reply_bytes = 64 * limits::kib;
-  Task<bool> write_watched(std::span<iovec> pieces, TimePoint* first_tried);
+  Task<bool> write_watched(std::span<iovec> pieces, TimePoint* first_tried = nullptr);
   Task<bool> write_compressed(const exec::Response& response, TimePoint* first_tried);
-  void note_inside(const shard::ShardTime& shards, TimePoint first_tried, std::size_t reply_bytes);
+  void note_inside(const shard::ShardTime& shards, TimePoint first_tried, std::size_t request_bytes,
+                   std::size_t reply_bytes);
   bool is_compressed_request() const noexcept { return request_compressor_.has_value(); }
   bool compresses_replies() const noexcept {
     return is_compressed_request() && *request_compressor_ != wire::Compressor::noop;

@@ -26,6 +26,7 @@ namespace {
 
 // The least pause that drivers make between two (minHeartbeatFrequencyMS).
 constexpr Duration exhaust_pause_min = std::chrono::milliseconds(500);
+constexpr std::size_t waiting_hello_bytes_max = 2 * limits::kib;  // drivers' have less than 500 bytes
 
 }  // namespace
 
@@ -80,6 +81,15 @@ Task<std::optional<exec::PlannedFailure>> ClientConnection::fail_hello(const wir
   co_return co_await failing;
 }
 
+// As a router counts every command.
+void ClientConnection::count_hello(std::string_view name, bool answered) {
+  exec::Metrics& metrics = environment_.context.shared.metrics;
+  exec::Metrics::Command& counted = metrics.commands[exec::command_named(name)->index];
+  counted.total.add();
+  if (!answered) counted.failed.add();
+  metrics.op_command.add();
+}
+
 BsonDoc ClientConnection::hello_reply(const wire::HelloRequest& hello) {
   exec::Context& context = environment_.context;
   BsonDoc reply = context.shared.life.quiescing && !leaves()
@@ -119,13 +129,15 @@ Task<Result<BsonDoc>> ClientConnection::answer_query_command(const wire::OpQuery
     co_return Error(ErrorCode::unsupported_op_query_command,
                     fmt::format("Unsupported OP_QUERY command: {}. The client driver may require an upgrade.", name));
   }
+  // Shards must not get a damaged one.
+  if (auto valid = command.validate(); valid.has_error()) co_return valid.error();
   std::vector<std::uint8_t> sections;
   auto request = exec::parse_query_command(command, db, Clock::now(), sections);
   if (request.has_error()) co_return request.error();
   request->interrupt = &client_.interrupt;
   const exec::Response response = co_await exec::run_command(environment_.context, client_, *request);
   if (response.closes) close(false);
-  if (response.stream() != nullptr)
+  if (response.stream() != nullptr || response.bytes() > limits::reply_complete_bytes_max)
     co_return Error(ErrorCode::unsupported_op_query_command, "the reply is too large for OP_REPLY");
   RecycledBytes document;
   for (const iovec& piece : response.pieces()) {
@@ -155,6 +167,7 @@ Task<bool> ClientConnection::handle_op_query() {
     const auto failure = co_await fail_hello(*hello);
     if (failure && failure->closes) co_return false;
     reply = failure ? Result<BsonDoc>(failure->error) : Result<BsonDoc>(hello_reply(*hello));
+    count_hello(hello->is_hello ? "hello" : "isMaster", !failure);
   }
   std::vector<std::uint8_t> out;
   if (reply.has_error()) {
@@ -164,9 +177,9 @@ Task<bool> ClientConnection::handle_op_query() {
   }
   environment_.context.shared.metrics.bytes_out.add(out.size());
   iovec piece{out.data(), out.size()};
-  auto writing = write_all(*transport_, {&piece, 1});
+  auto writing = write_watched({&piece, 1});
   const bool written = co_await writing;
-  co_return written&& go_on;
+  co_return written && go_on;
 }
 
 Task<bool> ClientConnection::answer_hello(const exec::Request& request, bool exhaust) {
@@ -178,8 +191,10 @@ Task<bool> ClientConnection::answer_hello(const exec::Request& request, bool exh
     if (failure) hello = std::move(failure->error);
   }
   if (hello.has_value() && hello->topology_version) {
+    count_hello(request.name, true);
     co_return co_await stream_hello(*hello, request.body, exhaust);
   }
+  count_hello(request.name, hello.has_value());
   const bool go_on = hello.has_value() || !ends_connection(hello.error());
   exec::Response response = hello.has_error() ? exec::refuse(environment_.context.shared.metrics, hello.error())
                                               : exec::Response(hello_reply(*hello));
@@ -204,11 +219,14 @@ Task<bool> ClientConnection::stream_hello(const wire::HelloRequest& hello, DocVi
   std::int32_t response_to = header_.request_id;
   std::int64_t seen = current.counter;
   const Duration asked = std::chrono::milliseconds(*hello.max_await_time_ms);
+  // The message is kept as long as it waits, also before a login, and no client that waits sends a long one.
+  const bool may_wait = message_.size() <= waiting_hello_bytes_max;
+  exhaust = exhaust && may_wait;
   // Bounds the rate of the stream.
   const Duration await_time = exhaust ? std::max<Duration>(asked, exhaust_pause_min) : asked;
   // While the router quiesces the version does not change any more, and all clients must learn it at once.
   bool first = true;
-  for (bool wait = *waits && !life.quiescing;; wait = life.topology_counter.load() == seen) {
+  for (bool wait = *waits && may_wait && !life.quiescing;; wait = life.topology_counter.load() == seen) {
     std::optional<exec::PlannedFailure> failure;
     if (!std::exchange(first, false)) {  // the client would have asked again
       failure = co_await fail_hello(hello);

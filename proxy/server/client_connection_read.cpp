@@ -66,6 +66,22 @@ std::optional<std::uint32_t> flags_of(const wire::MessageHeader& header, Bytes s
 
 }  // namespace
 
+// As much of a message as tells whether and how it is answered.
+class ClientConnection::MessageStart {
+ public:
+  explicit MessageStart(Bytes have) { add(have); }
+  void add(Bytes more) {
+    const std::size_t now = std::min(more.size(), bytes_.size() - size_);
+    std::copy_n(more.begin(), now, bytes_.begin() + static_cast<std::ptrdiff_t>(size_));
+    size_ += now;
+  }
+  Bytes bytes() const noexcept { return Bytes(bytes_).first(size_); }
+
+ private:
+  std::array<std::uint8_t, answer_told_by> bytes_{};
+  std::size_t size_ = 0;
+};
+
 // While other requests wait for memory, little is read ahead of it.
 MutableBytes ClientConnection::room_for_first_read() const noexcept {
   const MutableBytes scratch = environment_.scratch;
@@ -135,8 +151,10 @@ Task<bool> ClientConnection::read_message(std::size_t have) {
       const bool too_large = too_large_for_a_stranger(need.bytes);
       Admission admission = too_large ? Admission::refused : take_message(need.bytes, fresh);
       if (too_large) {
-        std::vector<std::uint8_t> kept(fresh.begin(), fresh.end());
-        auto refusing = refuse_message(need.bytes, kept, authentication_required());
+        const MessageStart start(fresh);  // all of it is this message's: it is longer than the scratch
+        const std::size_t seen = fresh.size();
+        ahead = Buffer();
+        auto refusing = refuse_message(need.bytes, start, seen, authentication_required());
         admission = co_await refusing;
       } else if (admission == Admission::refused) {
         admission = co_await wait_for_room(need.bytes, fresh);
@@ -249,9 +267,11 @@ Task<ClientConnection::Admission> ClientConnection::wait_for_room(std::size_t me
     if (!slot.free() && Clock::now() - asked >= waited_least) continue;  // another one was quicker
     if (Clock::now() >= patient_until && budget.queue() != nullptr) budget.queue()->count_in_vain();
     shared.metrics.requests_refused.add();
-    auto refusing =
-        refuse_message(message_bytes, kept->bytes(),
-                       memory_refused(budget, message_bytes, "a request"));
+    const MessageStart start(kept->bytes());
+    const std::size_t seen = std::min(message_bytes, kept->size());
+    if (!keep_for_later(kept->bytes().subspan(seen))) co_return Admission::gone;
+    kept.reset();
+    auto refusing = refuse_message(message_bytes, start, seen, memory_refused(budget, message_bytes, "a request"));
     co_return co_await refusing;
   }
   message_ = std::move(*buffer);
@@ -262,17 +282,15 @@ Task<ClientConnection::Admission> ClientConnection::wait_for_room(std::size_t me
 }
 
 // Reads and drops a message that there is no room for, then sends the reason.
-Task<ClientConnection::Admission> ClientConnection::refuse_message(std::size_t message_bytes, Bytes have, Error why) {
-  std::array<std::uint8_t, answer_told_by> start{};
-  std::size_t seen = std::min(message_bytes, have.size());
-  std::copy_n(have.begin(), std::min(seen, start.size()), start.begin());
-  if (!keep_for_later(have.subspan(seen))) co_return Admission::gone;
+// `seen`: of its bytes, of which `start` has the first.
+Task<ClientConnection::Admission> ClientConnection::refuse_message(std::size_t message_bytes, MessageStart start,
+                                                                   std::size_t seen, Error why) {
   const Duration patience = sender_patience(environment_.context.shared);
   const std::size_t granted = too_large_for_a_stranger(message_bytes) ? stranger_message_bytes_max : message_bytes;
   TimePoint end = sender_end(Clock::now(), patience, granted);
   end = std::min(end, handshake_end());
   if (refused_) end = std::min(end, begun_ + refused_patience);
-  const MemoryQueue& queue = *memory_for(message_bytes, have.size()).queue();
+  const MemoryQueue& queue = *memory_for(message_bytes, seen).queue();
   TimePoint last_heard = Clock::now(), window_start = last_heard;
   std::size_t window_seen = seen;
   TimeSlice slice(environment_.context.pump);
@@ -281,10 +299,7 @@ Task<ClientConnection::Admission> ClientConnection::refuse_message(std::size_t m
     const IoResult got =
         transport_->try_read(scratch.first(std::min(scratch.size(), message_bytes - seen)));
     if (got.ok()) {
-      if (seen < start.size()) {
-        std::copy_n(scratch.begin(), std::min(got.bytes, start.size() - seen),
-                    start.begin() + static_cast<std::ptrdiff_t>(seen));
-      }
+      start.add(Bytes(scratch).first(got.bytes));
       seen += got.bytes;
       last_heard = time_point_never;  // now; the clock is asked when there is nothing to do
       if (slice.is_over(got.bytes)) co_await slice.next();
@@ -305,8 +320,7 @@ Task<ClientConnection::Admission> ClientConnection::refuse_message(std::size_t m
     const bool ready = co_await readable;
     if (!ready && !readable.timed_out()) co_return Admission::gone;
   }
-  auto answering =
-      answer_refusal(Bytes(start).first(std::min(message_bytes, start.size())), std::move(why));
+  auto answering = answer_refusal(start.bytes(), std::move(why));
   const bool go_on = co_await answering;
   co_return go_on ? Admission::refused : Admission::gone;
 }

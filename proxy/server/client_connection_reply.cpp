@@ -61,9 +61,10 @@ Task<bool> ClientConnection::write_response(exec::Response& response, TimePoint*
 }
 
 // Records a command's time inside the proxy, once its reply was begun.
-void ClientConnection::note_inside(const shard::ShardTime& shards, TimePoint first_tried, std::size_t reply_bytes) {
+void ClientConnection::note_inside(const shard::ShardTime& shards, TimePoint first_tried, std::size_t request_bytes,
+                                   std::size_t reply_bytes) {
   if (first_tried == TimePoint{}) return;
-  const exec::OperationClass of = exec::operation_class(shards, message_.size(), reply_bytes);
+  const exec::OperationClass of = exec::operation_class(shards, request_bytes, reply_bytes);
   environment_.context.inside_times->add(of, first_tried - received_ - shards.total(), shards.total());
 }
 

@@ -110,6 +110,44 @@ TEST_CASE("a legacy find is told that it failed, in a way that is no document") 
   CHECK(is_ok(hello.document));
 }
 
+TEST_CASE("a hello that waits keeps no long message, and is counted") {
+  SimWorld world(sharded_world(1, 20));
+  const auto client = world.client();
+  const BsonDoc first = call(world, *client, R"({"hello": 1, "$db": "admin"})");
+  const auto wait = [&](std::size_t padding) {
+    BsonWriter hello;
+    hello.append("hello", std::int32_t{1}).append("topologyVersion", first.view()["topologyVersion"]);
+    hello.append("maxAwaitTimeMS", std::int64_t{86'400'000}).append("padding", std::string(padding, 'x'));
+    hello.append("$db", "admin");
+    return start(world, *client, std::move(hello).finish());
+  };
+  const auto large = wait(60'000);
+  CHECK(world.run_until([&] { return large->done; }, seconds(1)));
+  const auto usual = wait(300);
+  CHECK_FALSE(world.run_until([&] { return usual->done; }, seconds(1)));
+  CHECK(world.shared().memory.requests.usage().used_bytes < 4 * limits::kib);
+  const auto& counted = world.shared().metrics.commands[exec::command_named("hello")->index];
+  CHECK(counted.total.value() == 3);
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
+TEST_CASE("a legacy query with a damaged document within is not passed on") {
+  SimWorld world(sharded_world(1, 20));
+  const auto transport = dial(world);
+  std::vector<std::uint8_t> message;
+  wire::encode_op_query(message, 1, "app.$cmd", json(R"({"listCollections": 1, "filter": {"name": "abcdefgh"}})"));
+  const std::string_view text(reinterpret_cast<const char*>(message.data()), message.size());
+  message[text.find("abcdefgh") - 4] = 200;  // the string's length
+  REQUIRE(world.run(send_message(transport.get(), std::move(message))));
+  message = world.run(receive_message(transport.get()));
+  REQUIRE_FALSE(message.empty());
+  CHECK(BsonDoc(wire::parse_op_reply(message).value()).view()["ok"].to_double() == 0.0);
+  CHECK(world.shard(0).seen("listCollections") == 0);
+  transport->close();
+}
+
 TEST_CASE("with apiStrict a hello goes by its new name") {
   SimWorld world(sharded_world(1, 20));
   auto client = world.client();

@@ -61,6 +61,24 @@ Reservation take_all_but(SimWorld& world, std::uint64_t left_bytes) {
 
 }  // namespace
 
+TEST_CASE("a client that takes its reply slowly keeps no memory for its request") {
+  SimWorld world(slow_world());
+  store_large(world);
+  auto client = world.client();
+  client->holds = true;
+  BsonWriter find;
+  find.append("find", "docs").begin_document("filter").end().append("batchSize", 1000);
+  find.append("comment", std::string(4'000'000, 'x')).append("$db", "app");
+  const auto pending = start(world, *client, std::move(find).finish());
+  REQUIRE(world.run_until([&] { return world.shard(0).seen("find") > 0; }, seconds(30)));
+  world.run_for(seconds(1));
+  REQUIRE_FALSE(pending->done);
+  CHECK(world.shared().memory.requests.usage().used_bytes < 64 * limits::kib);
+  client->holds = false;
+  REQUIRE(world.run_until([&] { return pending->done; }, minutes(2)));
+  check_whole(world, pending->reply);
+}
+
 TEST_CASE("a client that stops reading while memory is short is not cut in mid-reply") {
   SimWorldOptions options = slow_world();
   options.memory_limit_bytes = 4 * limits::mib;

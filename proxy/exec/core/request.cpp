@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "cursor/field_table.h"
-#include "proxy/auth/users.h"
 #include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/command.h"
 
@@ -45,9 +44,10 @@ constexpr FieldTable<33> request_fields(
 static_assert(request_fields.find("apiVersion") == first_stripped_field);
 static_assert(request_fields.find("$traceCtx") == static_cast<std::size_t>(Argument::trace_context));
 
+// As servers on Linux, which forbid others on Windows alone; `$` is for the shards to judge.
 constexpr std::array<bool, 256> forbidden_in_database_names = [] {
   std::array<bool, 256> all{};
-  for (const char each : std::string_view("/\\. \"$*<>:|?\0", 13)) all[static_cast<unsigned char>(each)] = true;
+  for (const char each : std::string_view("/\\. \"\0", 6)) all[static_cast<unsigned char>(each)] = true;
   return all;
 }();
 
@@ -57,14 +57,6 @@ Result<void> check_database_name(std::string_view db) {
     return Error(ErrorCode::invalid_namespace, fmt::format("Invalid database name: '{}'", db));
   }
   return {};
-}
-
-// Commands about users with certificates name the database $external, which does not exist.
-bool is_of_users(std::string_view command) noexcept {
-  constexpr FieldTable<12> names({"authenticate", "logout", "saslStart", "saslContinue", "usersInfo", "rolesInfo",
-                                  "createUser", "updateUser", "dropUser", "dropAllUsersFromDatabase",
-                                  "grantRolesToUser", "revokeRolesFromUser"});
-  return names.contains(command);
 }
 
 // Strict as servers are: further fields would be kept with cursors and transactions.
@@ -321,9 +313,7 @@ Result<void> read_request(Request& request, Bytes sections, TimePoint now) {
   if (!request.has_db) {
     return Error(40571, "OP_MSG requests require a $db argument");
   }
-  if (!(request.db == auth::external_db && is_of_users(request.name))) {
-    if (auto checked = check_database_name(request.db); checked.has_error()) return checked;
-  }
+  if (auto checked = check_database_name(request.db); checked.has_error()) return checked;
   if (request.db == "local") {
     return Error(ErrorCode::illegal_operation, "Can't use 'local' database through mongos");
   }

@@ -179,3 +179,15 @@ TEST_CASE("a command's envelope is refused with the server's codes") {
     CHECK(code_of(json) == code);
   }
 }
+
+TEST_CASE("a database's name has what servers on Linux allow in it") {
+  const auto code_with = [](const std::string& name) { return code_of(R"({"ping": 1, "$db": ")" + name + "\"}"); };
+  for (const char* name : {"tenant:42", "a*b", "a<b", "a>b", "a|b", "a?b", "$external"}) {
+    CAPTURE(name);
+    CHECK(code_with(name) == 0);
+  }
+  for (const char* name : {"", "a.b", "a b", "a/b", R"(a\\b)", R"(a\"b)"}) {
+    CAPTURE(name);
+    CHECK(code_with(name) == 73);
+  }
+}
