@@ -408,7 +408,10 @@ void authenticate_speculatively(BsonWriter& reply, Context& context, Client& cli
   BsonWriter step;
   if (name == "saslStart") {
     const ValueView db = command["db"];
-    if (!db.is_string()) return;
+    // A conversation keeps it, unpaid; a saslStart's own is checked as every request's.
+    const bool sound = db.is_string() && db.as_string().size() <= limits::database_name_bytes_max &&
+                       db.as_string().find('.') == std::string_view::npos;
+    if (!sound) return;
     if (start_scram(context, client, command, db.as_string(), true, step).has_error()) return;
   } else if (name == "authenticate" && is_x509(command)) {
     if (check_certificate(context, client, command, true, step).has_error()) return;
@@ -479,6 +482,17 @@ bool is_sensitive(std::string_view command) noexcept {
                                                      "compactStructuredEncryptionData",
                                                      "cleanupStructuredEncryptionData"};
   return std::find(names.begin(), names.end(), command) != names.end();
+}
+
+bool is_sensitive(DocView command) noexcept {
+  constexpr std::string_view encryption = "encryptionInformation";
+  if (is_sensitive(command.first().name) || command.find(encryption).exists()) return true;
+  const ValueView namespaces = command["nsInfo"];
+  if (!namespaces.is_array()) return false;
+  for (const Element& each : namespaces.as_document()) {
+    if (each.is_document() && each.as_document().find(encryption).exists()) return true;
+  }
+  return false;
 }
 
 std::span<const CommandSpec> authentication_commands() {

@@ -30,5 +30,7 @@ void refresh_login(const auth::UserDirectory& users, Client& client);
 
 // Commands with secret fields: not logged, not shown.
 bool is_sensitive(std::string_view command) noexcept;
+// The same, or one of Queryable Encryption, which has search tokens.
+bool is_sensitive(DocView command) noexcept;
 
 }  // namespace spillway::exec

@@ -41,7 +41,7 @@ bool is_localhost_exception(const Context& context, const Client& client, const 
 }
 
 Error refused(const CommandSpec& spec, const Request& request) {
-  const std::string command = is_sensitive(spec.name) ? fmt::format("{{ {}: <hidden> }}", spec.name)
+  const std::string command = is_sensitive(request.body) ? fmt::format("{{ {}: <hidden> }}", spec.name)
                                                       : to_json(request.body, shown_bytes_max);
   return Error(ErrorCode::unauthorized,
                fmt::format("not authorized on {} to execute command {}", request.db, command));

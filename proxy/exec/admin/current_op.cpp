@@ -58,9 +58,13 @@ std::string time_text(std::int64_t wall_ms) {
   return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}+00:00", fmt::gmtime(seconds), wall_ms % 1000);
 }
 
+void append_hidden(BsonWriter& out, std::string_view field, DocView command) {
+  out.begin_document(field).append(command.first().name, "<hidden>").end();
+}
+
 void append_command(BsonWriter& out, DocView command, bool truncate) {
-  if (const std::string_view name = command.first().name; is_sensitive(name)) {
-    out.begin_document("command").append(name, "<hidden>").end();
+  if (is_sensitive(command)) {
+    append_hidden(out, "command", command);
     return;
   }
   const std::size_t most = truncate ? truncated_command_bytes_max : command_bytes_max;
@@ -140,7 +144,12 @@ BsonDoc idle_cursor_document(const Context& context, const ClusterCursor& idle, 
   out.append("noCursorTimeout", idle.no_timeout).append("tailable", idle.tailable);
   out.append("awaitData", idle.await_data);
   if (!idle.originating_command.empty()) {
-    out.append("originatingCommand", DocView::trusted(idle.originating_command.data()));
+    const DocView command = DocView::trusted(idle.originating_command.data());
+    if (is_sensitive(command)) {
+      append_hidden(out, "originatingCommand", command);
+    } else {
+      out.append("originatingCommand", command);
+    }
   }
   out.end();
   return std::move(out).finish();
@@ -159,7 +168,7 @@ Result<void> add_idle_cursors(const Context& context, const CurrentOpOptions& op
 }
 
 // What lists a shard's operations. Servers of static tables may know the command only.
-BsonDoc list_operations(const Context& context, const CurrentOpOptions& options) {
+BsonDoc list_operations(const Context& context, const Request& request, const CurrentOpOptions& options) {
   BsonWriter out;
   if (context.in_cluster()) {
     out.append("aggregate", std::int32_t{1}).begin_array("pipeline").begin_document_item();
@@ -170,6 +179,7 @@ BsonDoc list_operations(const Context& context, const CurrentOpOptions& options)
   } else {
     out.append("currentOp", std::int32_t{1}).append("$all", options.idle_connections);
   }
+  append_read_preference(out, request);
   out.append("$db", "admin");
   return std::move(out).finish();
 }
@@ -201,7 +211,7 @@ Result<void> add_operations_of(Context& context, const std::string& shard, const
 // The operations of every shard that can list them, at the end of `rows`.
 Task<Result<void>> add_shard_operations(Context& context, const Request& request,
                                         const CurrentOpOptions& options, KeptDocuments& rows) {
-  const BsonDoc body = list_operations(context, options);
+  const BsonDoc body = list_operations(context, request, options);
   auto calls = call_shards(context, request.routes->all_shards(), RoutedBy::nothing(), shard::Command::of_body(body),
                            read_options(context, request));
   const ShardOutcomes outcomes = co_await calls;

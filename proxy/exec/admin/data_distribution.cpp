@@ -8,6 +8,7 @@
 
 #include "proxy/base/time_slice.h"
 #include "proxy/cluster/config_client.h"
+#include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/shard_call.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/wire/cursor_reply.h"
@@ -30,18 +31,19 @@ Result<DocView> documents_of(Context& context, const ShardOutcome& outcome) {
                fmt::format("{}: there are too many collections for one reply", distribution_stage));
 }
 
-BsonDoc sharded_collections() {
+BsonDoc sharded_collections(const Request& request) {
   BsonWriter out;
   out.append("find", "collections").begin_document("filter");
   for (const std::string_view flag : {"dropped", "unsplittable"}) out.begin_document(flag).append("$ne", true).end();
   out.end().begin_document("projection").append("_id", std::int32_t{1}).end();
   out.append("batchSize", whole_batch).begin_document("readConcern").append("level", "majority").end();
+  append_read_preference(out, request);
   out.append("$db", "config");
   return std::move(out).finish();
 }
 
 // As a mongos asks them: of all of a shard's collections at once.
-BsonDoc statistics_of_all() {
+BsonDoc statistics_of_all(const Request& request) {
   BsonWriter out;
   out.append("aggregate", std::int32_t{1}).begin_array("pipeline");
   out.begin_document_item().begin_document("$_internalAllCollectionStats");
@@ -53,6 +55,7 @@ BsonDoc statistics_of_all() {
   }
   out.end().end().end();
   out.append("fromMongos", true).begin_document("cursor").append("batchSize", whole_batch).end();
+  append_read_preference(out, request);
   out.append("$db", "admin");
   return std::move(out).finish();
 }
@@ -90,7 +93,7 @@ Result<void> check_distribution(const Request& request, ValueView stage) {
 }
 
 Task<Result<void>> list_data_distribution(Context& context, const Request& request, QueryRun& into) {
-  const BsonDoc find = sharded_collections(), aggregate = statistics_of_all();
+  const BsonDoc find = sharded_collections(request), aggregate = statistics_of_all(request);
   auto asking = call_shard(context, {cluster::config_shard, RoutedBy::nothing(), shard::Command::of_body(find)},
                            read_options(context, request));
   const ShardOutcome sharded = co_await asking;

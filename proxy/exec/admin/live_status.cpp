@@ -306,7 +306,7 @@ void append_slow_shapes(BsonWriter& out, const SlowShapes& slow, std::size_t mos
 }
 
 std::string shape_of(DocView command) {
-  if (is_sensitive(command.first().name)) return std::string(command.first().name);
+  if (is_sensitive(command)) return std::string(command.first().name);
   std::string out;
   append_shape(out, command, false, 0);
   if (out.size() > shape_bytes_max) out = out.substr(0, shape_bytes_max - 3) + "…";

@@ -21,7 +21,7 @@ constexpr std::size_t json_bytes_max = 256 * 1024;  // for a command of that siz
 // The command without the fields that a router adds; only its first field when it is large.
 BsonDoc shown_command(const Request& request) {
   BsonWriter out;
-  if (is_sensitive(request.name)) {
+  if (is_sensitive(request.body)) {
     out.append(request.name, "<hidden>").append("$db", request.db);
   } else if (request.body.size() > command_bytes_max) {
     const Element first = request.body.first();

@@ -224,6 +224,10 @@ TEST_CASE("secrets stay out of messages") {
     CHECK(is_sensitive(name));
   }
   CHECK(!is_sensitive("find"));
+  CHECK(!is_sensitive(test::doc("{'find': 'c', 'filter': {'encryptionInformation': 1}}")));
+  CHECK(is_sensitive(test::doc("{'find': 'c', 'filter': {}, 'encryptionInformation': {'type': 1}}")));
+  CHECK(is_sensitive(test::doc("{'bulkWrite': 1, 'nsInfo': [{'ns': 'a.b'}, {'ns': 'a.c', 'encryptionInformation': "
+                               "{}}]}")));
 }
 
 TEST_CASE("a pipeline in a document sequence, which no check reads, is refused") {
@@ -271,6 +275,12 @@ TEST_CASE("hello offers what a user has, and begins") {
   CHECK(f.run(Fixture::step("saslContinue", *answer, true)).view()["done"].truthy());
   CHECK(f.worker.shared.metrics.mechanisms[Metrics::scram_sha_256].speculative_successful.value() ==
         1);
+  // A connection that has not logged in keeps no names of any length.
+  BsonWriter large;
+  large.append("hello", std::int32_t{1}).begin_document("speculativeAuthenticate");
+  large.append("saslStart", std::int32_t{1}).append("mechanism", "SCRAM-SHA-256").append("db", std::string(65, 'd'));
+  large.append_binary("payload", 0, auth::bytes_of(scram.first_message())).end().append("$db", "admin");
+  CHECK(!f.run(std::move(large).finish()).view()["speculativeAuthenticate"].exists());
   // A first step that makes no sense is left out.
   const BsonDoc wrong = f.run(
       "{'hello': 1, 'speculativeAuthenticate': {'saslStart': 1, 'mechanism': 'PLAIN', 'db': "

@@ -586,6 +586,19 @@ TEST_CASE("cluster: a chunk command works on what the config servers have now") 
   CHECK(cluster.sent().empty());
 }
 
+TEST_CASE("cluster: all chunks of a shard are merged by its name, or by its servers'") {
+  FakeCluster cluster(21);
+  const auto merge = [&](const char* shard) {
+    return cluster.run(fmt::format("{{'mergeAllChunksOnShard': 'app.r'{}, '$db': 'admin'}}", shard));
+  };
+  for (const char* shard : {", 'shard': 's2'", ", 'shard': 'b/b1:27018'"}) {
+    CHECK(merge(shard).view()["ok"].truthy());
+    CHECK(cluster.sent_one().find("s2 { \"_shardsvrMergeAllChunksOnShard\" : \"app.r\"") == 0);
+  }
+  CHECK(merge(", 'shard': 'nosuch'").view()["code"].to_int64() == 70);
+  CHECK(merge("").view()["code"].to_int64() == 40414);
+}
+
 TEST_CASE("cluster: a collection that exists as it is wanted is made again without an error") {
   struct Case {
     const char* wanted;
@@ -623,7 +636,7 @@ TEST_CASE("cluster: what $currentOp asks for is asked of the shards") {
   };
   const char* const command =
       "{'aggregate': 1, 'pipeline': [{'$currentOp': {'allUsers': true, 'idleSessions': true, 'truncateOps': true}}, "
-      "{'$match': {'type': 'idleSession'}}], 'cursor': {}, '$db': 'admin'}";
+      "{'$match': {'type': 'idleSession'}}], 'cursor': {}, '$readPreference': {'mode': 'secondary'}, '$db': 'admin'}";
   cluster.says["aggregate"] = one("0");
   const BsonDoc reply = cluster.run(command);
   CHECK(to_json(reply).find("\"s1:7\"") != std::string::npos);
@@ -632,6 +645,7 @@ TEST_CASE("cluster: what $currentOp asks for is asked of the shards") {
   REQUIRE(sent.size() == 2);
   CHECK(sent[0].find(R"("$currentOp" : { "allUsers" : true, "idleConnections" : false, "idleSessions" : true, )"
                      R"("idleCursors" : false, "truncateOps" : true })") != std::string::npos);
+  CHECK(sent[0].find(R"("$readPreference" : { "mode" : "secondary" })") != std::string::npos);
   // Sessions that a transaction has left are told of by default.
   CHECK(to_json(cluster.run("{'currentOp': 1, '$db': 'admin'}")).find("\"s2:7\"") != std::string::npos);
   CHECK(cluster.sent()[0].find(R"("idleSessions" : true)") != std::string::npos);
