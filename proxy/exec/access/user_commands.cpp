@@ -238,21 +238,40 @@ Answer users_info(Context& context, Client& client, const Request& request) {
   co_return ok_response(std::move(reply));
 }
 
+// 'name', {role, db}, or a list of such.
+void add_named_roles(ValueView named, std::string_view db, std::vector<auth::RoleGrant>& roles) {
+  if (named.is_string()) {
+    roles.push_back({std::string(named.as_string()), std::string(db)});
+  } else if (named.is_array()) {
+    for (const Element& each : named.as_document()) {
+      if (!each.is_array()) add_named_roles(each, db, roles);
+    }
+  } else if (named.is_document()) {
+    const ValueView role = named.as_document()["role"], of = named.as_document()["db"];
+    if (role.is_string() && of.is_string()) add_named_roles(role, of.as_string(), roles);
+  }
+}
+
 Answer roles_info(Context& context, Client& client, const Request& request) {
   if (context.in_cluster()) {
     co_return co_await user_command(context, client, request);
   }
   const Element which = request.body.first();
-  const bool built_in = which.is_number() && request.body["showBuiltinRoles"].truthy();
+  std::vector<auth::RoleGrant> roles;
+  if (!which.is_number()) {
+    add_named_roles(which, request.db, roles);
+  } else if (request.body["showBuiltinRoles"].truthy()) {
+    for (const std::string_view name : auth::role_names()) {
+      roles.push_back({std::string(name), std::string(request.db)});
+    }
+  }
   BsonWriter reply;
   reply.begin_array("roles");
-  for (const std::string_view name : auth::role_names()) {
-    const bool named = which.is_string() && which.as_string() == name;
-    if ((!built_in && !named) ||
-        auth::check_role({std::string(name), std::string(request.db)}).has_error())
-      continue;
+  for (const auth::RoleGrant& role : roles) {
+    if (reply.size() > users_bytes_max) break;
+    if (auth::check_role(role).has_error()) continue;
     reply.begin_document_item();
-    reply.append("role", name).append("db", request.db).append("isBuiltin", true);
+    reply.append("role", role.role).append("db", role.db).append("isBuiltin", true);
     reply.begin_array("roles").end();
     reply.begin_array("inheritedRoles").end();
     reply.end();

@@ -42,6 +42,13 @@ DocView natural_sort(DocView find) {
   return sort.is_document() && sort.as_document()["$natural"].exists() ? sort.as_document() : DocView();
 }
 
+// nullopt: there is none, or a limit says how many documents it has.
+std::optional<std::int64_t> size_of_single_batch(DocView find) {
+  if (!find["singleBatch"].truthy() || find["limit"].truthy()) return std::nullopt;
+  const auto asked = find["batchSize"].truncated_int64();
+  return asked ? std::max<std::int64_t>(*asked, 0) : limits::first_batch_documents_default;
+}
+
 Result<void> append_find_stages(BsonWriter& out, DocView find) {
   for (const std::string_view option : find_only) {
     const ValueView value = find[option];
@@ -53,7 +60,10 @@ Result<void> append_find_stages(BsonWriter& out, DocView find) {
   if (natural_sort(find).empty()) append_stage(out, "$sort", find["sort"]);
   append_number_stage(out, "$skip", find["skip"]);
   append_number_stage(out, "$limit", find["limit"]);
-  if (find["singleBatch"].truthy() && !find["limit"].truthy()) append_number_stage(out, "$limit", find["batchSize"]);
+  if (const auto size = size_of_single_batch(find)) {
+    if (*size == 0) return Error(invalid_pipeline_operator, "A single batch of 0 not supported in aggregation.");
+    out.begin_document_item().append("$limit", *size).end();
+  }
   append_stage(out, "$project", find["projection"]);
   return {};
 }
@@ -117,7 +127,8 @@ void append_cursor(BsonWriter& out, DocView command) {
   out.begin_document("cursor");
   // A single batch, which a mongos gives of a view only with a limit of 1, has all up to the limit.
   const bool single = command["singleBatch"].truthy();
-  const auto size = command[single ? "limit" : "batchSize"].truncated_int64();
+  auto size = command[single ? "limit" : "batchSize"].truncated_int64();
+  if (const auto of_batch = size_of_single_batch(command)) size = of_batch;
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   if (command.first().name == "find" && size && (!single || *size != 0)) {
     out.append("batchSize", single ? std::min(std::abs(std::max(*size, -most)), most) : *size);

@@ -127,7 +127,11 @@ bool is_worth_reading_ahead(Context& context, ClusterCursor& cursor) {
 }
 
 Task<void> fill(Context* context, ActiveCursor cursor) {
-  auto fetching = fetch_more(*context, *cursor, {.interrupt = &context->read_ahead, .ahead = true});
+  // The time that the find has left, as if the client were waiting already: no shard that hangs outlives it.
+  const TimePoint deadline =
+      cursor->deadline_ns != 0 ? TimePoint(std::chrono::nanoseconds(cursor->deadline_ns)) : time_point_never;
+  auto fetching =
+      fetch_more(*context, *cursor, {.deadline = deadline, .interrupt = &context->read_ahead, .ahead = true});
   auto fetched = co_await fetching;
   if (fetched.has_error()) cursor->ahead.failed = std::make_unique<Error>(fetched.error());
   cursor.put_back();

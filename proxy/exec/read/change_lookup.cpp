@@ -109,6 +109,11 @@ Task<Result<std::optional<LookedUp>>> look_up_changed(Context& context, const Re
     co_return Error(40578, "failed to look up post image after change: the event does not say of which document it is");
   }
   bool by_uuid = true;
+  static const BsonDoc simple = [] {
+    BsonWriter out;
+    out.begin_document("collation").append("locale", "simple").end();
+    return std::move(out).finish();
+  }();
   const RouteNames names{{changed->db, changed->collection}};
   const shard::CallOptions options = options_for_event(context, request);
   for (std::size_t tries = 1;; ++tries) {
@@ -123,7 +128,9 @@ Task<Result<std::optional<LookedUp>>> look_up_changed(Context& context, const Re
     Request of_event;
     of_event.db = changed->db;
     of_event.routes = &*routes;
-    const auto targets = read_targets(of_event, changed->db, changed->collection, changed->key, {});
+    // By its very key, whatever the collection's default collation takes for equal.
+    const auto targets = read_targets(of_event, changed->db, changed->collection, changed->key,
+                                      simple.view()["collation"]);
     if (targets.has_error()) co_return targets.error();
     const bool sharded = targets->routing != nullptr;
     if (sharded && !is_same_collection(*changed, *targets->routing)) co_return std::nullopt;

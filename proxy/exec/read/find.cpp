@@ -19,6 +19,7 @@
 #include "proxy/exec/read/sort_projection.h"
 #include "proxy/exec/streams/single_shard.h"
 #include "proxy/pipeline/projection.h"
+#include "proxy/shard/topology.h"
 #include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {
@@ -381,7 +382,9 @@ Task<Result<Response>> find_in_steps(Context& context, Client& client, const Req
   const auto room = room_for_copies(context, request.body.size());
   if (room.has_error()) co_return room.error();
   auto answered = co_await find_on_one(context, client, request, find, targets);
-  if (!find.allow_partial || !answered.has_error() || !is_unreachable(answered.error())) co_return answered;
+  const bool missing = answered.has_error() ? is_unreachable(answered.error())
+                                            : answered->failed && shard::is_retriable(answered->failure_code);
+  if (!find.allow_partial || !missing) co_return answered;
   co_return BatchBuilder(context.shared.memory.replies)
       .finish("firstBatch", 0, NamespaceText(request.db, find.collection).view(), true, {});
 }

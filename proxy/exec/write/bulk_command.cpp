@@ -225,7 +225,9 @@ BsonDoc bulk_body(const Request& request, const BulkCommand& command, const Bulk
   for (const Element& option : ns.options) {  // collectionUUID, encryptionInformation
     if (option.name != "ns") out.append_element(option);
   }
-  if (const ValueView bypass = request.body["bypassDocumentValidation"]; bypass.exists()) {
+  // `delete` has no such field.
+  const ValueView bypass = request.body["bypassDocumentValidation"];
+  if (bypass.exists() && group.kind != WriteKind::remove) {
     out.append("bypassDocumentValidation", bypass);
   }
   const ValueView let = request.body["let"];

@@ -219,9 +219,9 @@ Task<Result<Response>> modify_chosen(Context& context, const Request& request,
                                      const WriteTarget& target) {
   SteppedRequest step(request);
   Choices choices(context, collection, statement, routing, target);
-  for (bool first = true;; first = false) {
+  for (bool again = false;; again = true) {
     // The driver may have sent it again, to another router.
-    if (!first && request.retryable_write()) {
+    if (again && request.retryable_write()) {
       const catalog::ShardSet possible = possible_shards(routing, statement, target);
       auto earlier = co_await ask_for_earlier_attempt(context, request, possible, RoutedBy::sharded(routing),
                                                       statement.upsert);

@@ -536,9 +536,9 @@ Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, const WriteRun::
   const Statement& statement = write.statement;
   const WriteTarget& target = write.target;
   Choices choices(run.context, run.command.collection, statement, *run.routing, target);
-  for (bool first = true;; first = false) {
+  for (bool again = false;; again = true) {
     // The driver may have sent it again, to another router.
-    if (!first && run.command.retryable) {
+    if (again && run.command.retryable) {
       auto earlier = co_await ask_for_earlier_attempt(run, op, write);
       if (earlier.fatal || earlier.stale || earlier.n > 0 || run.results.has_error(op)) co_return earlier;
     }

@@ -214,6 +214,23 @@ TEST_CASE("while there are no users, loopback hears how to make one") {
   CHECK(f.code_of(create) == 13);
 }
 
+TEST_CASE("roles are told by name, by name and database, and in lists") {
+  Fixture f;
+  CHECK(f.log_in("ann", "pencil") == 0);
+  const auto told = [&](const std::string& which) {
+    const BsonDoc reply = f.run("{'rolesInfo': " + which + ", '$db': 'app'}");
+    std::string text;
+    for (const Element& each : reply.view()["roles"].as_document()) {
+      text += std::string(each.as_document()["db"].as_string()) + "." +
+              std::string(each.as_document()["role"].as_string()) + " ";
+    }
+    return text;
+  };
+  CHECK(told("'read'") == "app.read ");
+  CHECK(told("{'role': 'read', 'db': 'other'}") == "other.read ");
+  CHECK(told("['readWrite', {'role': 'root', 'db': 'admin'}, 'nosuch']") == "app.readWrite admin.root ");
+}
+
 TEST_CASE("secrets stay out of messages") {
   Fixture f;
   CHECK(f.log_in("ann", "pencil") == 0);

@@ -124,6 +124,16 @@ TEST_CASE("a command that fails as a whole fails its operations, or bulkWrite if
   CHECK(reply.view()["code"].to_int64() == 14);
 }
 
+TEST_CASE("bulkWrite gives its deletes no field that delete does not have") {
+  Fixture f;
+  f.run(", 'errorsOnly': true, 'bypassDocumentValidation': false",
+        "[{'insert': 0, 'document': {'_id': 1, 'a': 1}}, {'delete': 0, 'filter': {'a': 1}}]");
+  const auto sent = f.sent();
+  REQUIRE(sent.size() == 2);
+  CHECK(sent[0].find("bypassDocumentValidation") != std::string::npos);
+  CHECK(sent[1].find("bypassDocumentValidation") == std::string::npos);
+}
+
 TEST_CASE("statements of bulkWrite keep their numbers") {
   Fixture f;
   const char* const session = ", 'lsid': {'id': {'$binary': 'AAAAAAAAQACAAAAAAAAAAA==', '$type': '04'}}, 'txnNumber': "

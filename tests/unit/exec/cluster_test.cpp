@@ -1094,8 +1094,16 @@ TEST_CASE("a find that may be partial does without a shard that still fails afte
     return cluster.run("{'find': 'c', 'filter': {'x': 1}, 'allowPartialResults': true, '$db': 'app'}");
   };
   CHECK(find().view()["ok"].truthy());
+  // The only one that is asked, too.
+  const char* const one = "{'find': 'c', 'filter': {'k': 12}, 'allowPartialResults': true, '$db': 'app'}";
+  CHECK(cluster.run(one).view()["partialResultsReturned"].truthy() ==
+        cluster.run("{'find': 'c', 'filter': {'x': 1}, 'allowPartialResults': true, '$db': 'app'}")
+            .view()["partialResultsReturned"]
+            .truthy());
+  CHECK(cluster.run(one).view()["ok"].truthy());
   code = 2;
   CHECK(find().view()["code"].to_int64() == 2);
+  CHECK(cluster.run(one).view()["code"].to_int64() == 2);
 }
 
 TEST_CASE("a table with a hole is refused, and read again when it is asked for again") {
@@ -1702,6 +1710,13 @@ TEST_CASE("a view over a sharded collection is run as an aggregation of that col
   cluster.forget_sent();
   cluster.run("{'find': 'v', 'filter': {'x': 1}, 'limit': 500, 'singleBatch': true, '$db': 'app'}");
   CHECK(cluster.sent_to(2, "aggregate").at(0).view().find_path("cursor.batchSize").to_int64() == 500);
+  for (const auto& [more, size] : {std::pair("", 101), std::pair(", 'batchSize': 500", 500)}) {
+    cluster.forget_sent();
+    cluster.run(fmt::format("{{'find': 'v', 'filter': {{'x': 1}}, 'singleBatch': true{}, '$db': 'app'}}", more));
+    const BsonDoc one = cluster.sent_to(2, "aggregate").at(0);
+    CHECK(one.view().find_path("cursor.batchSize").to_int64() == size);
+    CHECK(to_json(one).find(fmt::format("{{ \"$limit\" : {} }}", size)) != std::string::npos);
+  }
   cluster.forget_sent();
   cluster.run("{'find': 'v', 'filter': {'x': 1}, 'sort': {'$natural': -1}, '$db': 'app'}");
   CHECK(cluster.sent_to(2, "aggregate").at(0).view().find_path("hint.$natural").to_int64() == -1);
