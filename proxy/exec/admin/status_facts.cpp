@@ -1,10 +1,8 @@
 #include "proxy/exec/admin/status_facts.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdio>
 
+#include "allocator/release.h"
 #include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/connection_counts.h"
@@ -13,18 +11,6 @@
 namespace spillway::exec {
 
 namespace {
-
-void read_statm(ProcessUsage& usage) {
-  std::FILE* file = std::fopen("/proc/self/statm", "re");
-  if (file == nullptr) return;
-  long long size_pages = 0, resident_pages = 0;
-  if (std::fscanf(file, "%lld %lld", &size_pages, &resident_pages) == 2) {
-    const std::int64_t page_bytes = ::sysconf(_SC_PAGESIZE);
-    usage.virtual_bytes = size_pages * page_bytes;
-    usage.resident_bytes = resident_pages * page_bytes;
-  }
-  std::fclose(file);
-}
 
 std::int64_t files_allowed() {
   rlimit files{};
@@ -84,7 +70,9 @@ WorkerFacts look_at_worker(const Context& context) {
 
 ProcessUsage read_process_usage() {
   ProcessUsage usage;
-  read_statm(usage);
+  const ProcessBytes bytes = process_bytes();
+  usage.resident_bytes = as_long(bytes.resident);
+  usage.virtual_bytes = as_long(bytes.size);
   ::getrusage(RUSAGE_SELF, &usage.used);
   const auto micros = [](const timeval& time) { return std::int64_t{time.tv_sec} * 1'000'000 + time.tv_usec; };
   usage.user_us = micros(usage.used.ru_utime);

@@ -197,14 +197,23 @@ TEST_CASE("idle_connections_give_way_to_new_ones", "[admin]") {
 TEST_CASE("requests_are_answered_when_no_file_can_be_opened", "[admin]") {
   Fixture fixture;
   std::vector<FileDescriptor> asking;
-  for (int i = 0; i < 2; ++i) asking.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  CHECK(get(fixture.admin.port(), "/readyz").ends_with("starting\n"));  // its loop runs
+  for (int i = 0; i < 3; ++i) asking.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  CHECK(get(fixture.admin.port(), "/metrics").starts_with("HTTP/1.1 200 "));  // its loop runs
   const NoFilesLeft none;
   for (const FileDescriptor& socket : asking) {
     connect_to(socket, fixture.admin.port());
-    send_all(socket, "GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-    CHECK(receive(socket).ends_with("starting\n"));
-  }
+    send_all(socket, "GET " + path + " HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    return receive(socket);
+  };
+  for (int i = 0; i < 2; ++i) CHECK(ask(asking[i], "/readyz").ends_with("starting\n"));
+  const std::string page = ask(asking[2], "/metrics");
+  const auto value = [&](const std::string& name) {
+    const std::size_t at = page.find("\n" + name + " ");
+    REQUIRE(at != page.npos);
+    return std::stod(page.substr(at + name.size() + 2));
+  };
+  CHECK(value("process_open_fds") > 190);
+  CHECK(value("process_resident_memory_bytes") > 0);
 }
 
 TEST_CASE("a_live_document_has_details_for_this_machine_alone", "[admin]") {
