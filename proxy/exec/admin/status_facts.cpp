@@ -30,17 +30,15 @@ void add_shard(ShardFacts& sum, const shard::ShardState& seen, bool first) {
     sum.hosts = seen.hosts.size();
     sum.hosts_known = known;
   }
-  sum.created += seen.created_before;
   for (const shard::HostState& host : seen.hosts) {
     sum.in_use += host.in_use;
     sum.available += host.available;
-    sum.created += host.created;
     sum.waiting += host.waiting;
     if (host.known) sum.ping_ms = std::max(sum.ping_ms, host.ping_ms);
   }
 }
 
-void add_calls(std::vector<ShardFacts>& shards, const Services& shared) {
+void add_counts(std::vector<ShardFacts>& shards, const Services& shared) {
   for (const Context* worker : shared.workers) {
     for (std::size_t i = 0; i < shards.size(); ++i) {
       const shard::CallCounts* counts = worker->gateway.call_counts(i);
@@ -48,6 +46,7 @@ void add_calls(std::vector<ShardFacts>& shards, const Services& shared) {
       shards[i].round_trips += counts->round_trips.read();
       shards[i].failed_calls += counts->failed.value();
       shards[i].retried_calls += counts->retries.value();
+      shards[i].created += counts->opened.value();
     }
   }
 }
@@ -64,7 +63,6 @@ WorkerFacts look_at_worker(const Context& context) {
   facts.collections = context.router->collections();
   facts.shards = context.gateway.states();
   if (context.tls && context.tls->certificate()) facts.certificate_ends_s = context.tls->certificate()->not_after_s;
-  if (context.worker == 0 && context.shared.cluster) facts.table_reads = context.shared.cluster->cache().counts();
   return facts;
 }
 
@@ -90,7 +88,6 @@ StatusFacts make_status_facts(const Services& shared, const std::vector<WorkerFa
     facts.clients.load_balanced += worker.clients.load_balanced;
     facts.databases = std::max(facts.databases, worker.databases);
     facts.collections = std::max(facts.collections, worker.collections);
-    if (worker.table_reads.reads > 0) facts.table_reads = worker.table_reads;
     facts.certificate_ends_s = worker.certificate_ends_s;
     if (facts.shards.size() < worker.shards.size()) facts.shards.resize(worker.shards.size());
     for (std::size_t i = 0; i < worker.shards.size(); ++i) {
@@ -100,7 +97,10 @@ StatusFacts make_status_facts(const Services& shared, const std::vector<WorkerFa
     }
     first = false;
   }
-  add_calls(facts.shards, shared);
+  add_counts(facts.shards, shared);
+  if (shared.cluster) {
+    facts.table_reads = shared.cluster->cache().counts();
+  }
   std::erase_if(facts.shards, [](const ShardFacts& shard) { return shard.retired; });
   facts.process = read_process_usage();
   const std::int64_t most = shared.connections.max.load();

@@ -25,8 +25,7 @@ struct WorkerFacts {
   ClientCounts clients;
   std::size_t databases = 0, collections = 0;  // of its routing table
   std::vector<shard::ShardState> shards;
-  cluster::CatalogCache::Counts table_reads;  // of a cluster's first worker
-  std::int64_t certificate_ends_s = 0;        // for clients; 0: none
+  std::int64_t certificate_ends_s = 0;         // for clients; 0: none
 };
 WorkerFacts look_at_worker(const Context& context);
 

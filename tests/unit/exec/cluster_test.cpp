@@ -31,7 +31,7 @@ class FakeCluster {
   explicit FakeCluster(std::int32_t wire_version = 8, Start starts = Start::now)
       : worker_(exec::table_of_config_servers("mongodb://127.0.0.1:27019/"),
                 [this](std::uint16_t shard, DocView command) { return answer(shard, command); }),
-        table_(start(wire_version)),
+        table_(worker_.shared.cluster = start(wire_version)),
         router_(worker_.context, *table_, table_->shards()) {
     worker_.context.router = &router_;
     if (starts == Start::later) return;
@@ -228,7 +228,7 @@ class FakeCluster {
   }
 
   test::FakeWorker worker_;
-  std::unique_ptr<exec::ClusterTable> table_;
+  std::unique_ptr<exec::ClusterTable>& table_;
   exec::ClusterRouter router_;
   exec::Client client_;
 };
