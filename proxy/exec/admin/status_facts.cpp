@@ -91,6 +91,7 @@ StatusFacts make_status_facts(const Services& shared, const std::vector<WorkerFa
     facts.certificate_ends_s = worker.certificate_ends_s;
     if (facts.shards.size() < worker.shards.size()) facts.shards.resize(worker.shards.size());
     for (std::size_t i = 0; i < worker.shards.size(); ++i) {
+      facts.shards[i].index = i;
       facts.shards[i].name = worker.shards[i].name;
       facts.shards[i].retired |= worker.shards[i].retired;
       add_shard(facts.shards[i], worker.shards[i], first);
@@ -100,6 +101,7 @@ StatusFacts make_status_facts(const Services& shared, const std::vector<WorkerFa
   add_counts(facts.shards, shared);
   if (shared.cluster) {
     facts.table_reads = shared.cluster->cache().counts();
+    if (!facts.shards.empty()) facts.shards[cluster::config_shard].name = "config servers";
   }
   std::erase_if(facts.shards, [](const ShardFacts& shard) { return shard.retired; });
   facts.process = read_process_usage();

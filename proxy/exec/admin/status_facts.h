@@ -31,7 +31,8 @@ WorkerFacts look_at_worker(const Context& context);
 
 // A shard as seen by all workers together.
 struct ShardFacts {
-  std::string name;
+  std::size_t index = 0;  // of the gateways
+  std::string name;       // a cluster may have a shard "config": its config servers are "config servers"
   bool retired = false;    // no shard any more
   bool reachable = false;  // every worker that answered knows a reachable host of it
   bool writable = false;   // and one that takes writes
