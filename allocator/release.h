@@ -181,8 +181,12 @@ class Releaser {
 
 // The clock that the releasing thread measures with.
 std::int64_t steady_now_ns() noexcept;
-// Of this process, now.
-std::uint64_t process_resident_bytes() noexcept;
+// Of this process, now; 0: not known.
+struct ProcessBytes {
+  std::uint64_t size = 0, resident = 0;
+};
+ProcessBytes process_bytes() noexcept;
+inline std::uint64_t process_resident_bytes() noexcept { return process_bytes().resident; }
 // All heaps of this build together.
 ReleaseSchedule::Counters heap_counters() noexcept;
 

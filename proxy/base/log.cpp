@@ -24,7 +24,7 @@ namespace spillway::log {
 
 namespace {
 
-constexpr std::size_t recent_lines_max = 1024;
+constexpr std::size_t recent_lines_max = 1024, recent_bytes_max = 1 << 20;
 constexpr std::size_t warnings_max = 16, warning_bytes_max = 500;
 
 struct State {
@@ -32,6 +32,7 @@ struct State {
   std::shared_ptr<spdlog::logger> logger;
   Options options;
   std::deque<std::string> recent;
+  std::size_t recent_bytes = 0;
   std::deque<std::string> warnings;  // newest first
   std::uint64_t total = 0;
   std::atomic<bool> debug_on{false};
@@ -151,7 +152,11 @@ void emit(Level level, std::string_view line) {
     logger = s.logger;
     ++s.total;
     s.recent.emplace_back(line);
-    if (s.recent.size() > recent_lines_max) s.recent.pop_front();
+    s.recent_bytes += line.size();
+    while (s.recent.size() > recent_lines_max || s.recent_bytes > recent_bytes_max) {
+      s.recent_bytes -= s.recent.front().size();
+      s.recent.pop_front();
+    }
   }
   logger->log(to_spdlog(level), spdlog::string_view_t(line.data(), line.size()));
 }

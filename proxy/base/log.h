@@ -52,7 +52,7 @@ void write(Level level, std::string_view format, std::string_view line);
 void write_event(Level level, std::string_view component, int id, std::string_view message,
                  std::string_view attributes);
 
-// The last lines written (at most 1,024), oldest first, and how many were written in all: getLog.
+// The last lines written (at most 1,024, of 1 MiB together), oldest first, and how many were written in all: getLog.
 struct Recent {
   std::vector<std::string> lines;
   std::uint64_t total = 0;

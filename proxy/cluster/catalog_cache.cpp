@@ -75,11 +75,12 @@ Task<Result<Value>> CatalogCache::newer(Slot<Value>& slot, std::uint64_t after, 
     if (slot.value && slot.value->read > after) co_return *slot.value;
   }
   if (slot.value && slot.value->read > after) co_return *slot.value;
-  slot.begun = ++reads_begun_;
+  reads_begun_.add();
+  slot.begun = reads_begun_.value();
   auto result = co_await read(slot.value);
   const std::uint64_t begun = std::exchange(slot.begun, 0);
   if (result.has_error()) {
-    ++failed_reads_;
+    failed_reads_.add();
     ++slot.failures;
     slot.failure = result.error();
     slot.failed_at = Clock::now();
@@ -168,7 +169,7 @@ Task<Result<KnownCollection>> CatalogCache::read_chunks(std::string ns, catalog:
                                                         bool again) {
   catalog::RoutingUpdate update(std::move(entry), std::move(before),
                                 [this](std::string_view shard) { return shards_.index_of(shard); });
-  if (update.incremental()) ++reads_in_part_;
+  if (update.incremental()) reads_in_part_.add();
   auto reading = config_.chunks(update, again);
   if (auto read = co_await reading; read.has_error()) co_return std::move(read.error());
   auto routing = update.finish();
@@ -242,14 +243,14 @@ Task<Result<void>> CatalogCache::create_database(std::string name) {
 void CatalogCache::forget(std::string_view db, std::string_view collection) {
   if (collection.empty()) {
     for (auto& [name, slot] : databases_) {
-      if (db.empty() || name == db) slot.forgotten = reads_begun_;
+      if (db.empty() || name == db) slot.forgotten = reads_begun_.value();
     }
   }
   for (auto& [ns, slot] : collections_) {
     const catalog::Namespace name = catalog::split_namespace(ns);
     const bool meant = db.empty() || (name.db == db && (collection.empty() || name.collection == collection));
     if (!meant) continue;
-    slot.forgotten = reads_begun_;
+    slot.forgotten = reads_begun_.value();
     if (collection.empty() && slot.users == 0) slot.value.reset();  // it may not be asked for again
   }
 }
@@ -258,10 +259,6 @@ void CatalogCache::drop_tables() {
   for (auto& [ns, slot] : collections_) {
     if (slot.users == 0 && slot.value && slot.value->collection->routing) slot.value.reset();
   }
-}
-
-CatalogCache::Counts CatalogCache::counts() const {
-  return {reads_begun_, failed_reads_, reads_in_part_, databases_.size(), collections_.size()};
 }
 
 std::vector<std::shared_ptr<const catalog::CollectionRouting>> CatalogCache::routings(std::size_t most) const {

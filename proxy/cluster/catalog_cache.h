@@ -73,14 +73,13 @@ class CatalogCache {
   void drop_tables();
 
   // The number of the last read that began. Asking for a later one asks for a read that begins from now on.
-  std::uint64_t last_read() const noexcept { return reads_begun_; }
+  std::uint64_t last_read() const noexcept { return reads_begun_.value(); }
 
-  // For the status.
+  // For the status. Any thread.
   struct Counts {
     std::uint64_t reads = 0, failed_reads = 0, reads_in_part = 0;
-    std::size_t databases = 0, collections = 0;
   };
-  Counts counts() const;
+  Counts counts() const noexcept { return {reads_begun_.value(), failed_reads_.value(), reads_in_part_.value()}; }
   // Of sharded collections, at most `most`.
   std::vector<std::shared_ptr<const catalog::CollectionRouting>> routings(std::size_t most) const;
 
@@ -115,9 +114,9 @@ class CatalogCache {
   ConfigClient& config_;
   ShardDirectory& shards_;
   MemoryBudget& budget_;
-  std::uint64_t reads_begun_ = 0;
+  OwnCounter reads_begun_;
   std::uint64_t asks_ = 0;
-  std::uint64_t failed_reads_ = 0, reads_in_part_ = 0;
+  OwnCounter failed_reads_, reads_in_part_;
   std::uint64_t shard_reads_begun_ = 0, shard_read_used_ = 0;
   Slots<KnownDatabase> databases_;
   Slots<KnownCollection> collections_;

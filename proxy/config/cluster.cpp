@@ -35,9 +35,19 @@ Result<ConfigServers> parse_config_servers(std::string_view text) {
   return servers;
 }
 
+namespace {
+
+bool is_member(const ClusterConfig& cluster) noexcept { return cluster.auth_mode || !cluster.key_file.empty(); }
+
+}  // namespace
+
+bool servers_trust(const Config& config) noexcept {
+  return is_member(config.cluster) || !names_login(config.shard_login);
+}
+
 Result<auth::ServiceLogin::Ptr> make_cluster_login(const Config& config) {
   const ClusterConfig& cluster = config.cluster;
-  if (!cluster.auth_mode && cluster.key_file.empty()) return make_shard_login(config.shard_login);
+  if (!is_member(cluster)) return make_shard_login(config.shard_login);
   std::vector<auth::Secret::Ptr> keys;  // none: by certificate
   if (!cluster.auth_mode || *cluster.auth_mode == ClusterAuthMode::key_file ||
       *cluster.auth_mode == ClusterAuthMode::send_key_file) {

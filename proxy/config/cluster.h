@@ -27,4 +27,8 @@ Result<ConfigServers> parse_config_servers(std::string_view text);
 // BadValue(2). REQUIRES sharding.configDB.
 Result<auth::ServiceLogin::Ptr> make_cluster_login(const Config& config);
 
+// Do the cluster's servers believe what this router says? They believe a member, and any router where there is no
+// login, but no ordinary user. REQUIRES sharding.configDB.
+bool servers_trust(const Config& config) noexcept;
+
 }  // namespace spillway

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "proxy/catalog/routing_change.h"
+#include "proxy/config/cluster.h"
 #include "proxy/config/table.h"
 #include "proxy/config/tls.h"
 
@@ -56,8 +57,13 @@ ReloadPlan plan_reload(const Config& now, const catalog::RoutingSnapshot* table,
   } else if (table != nullptr || loaded.routing) {
     plan.refusals.push_back(needs_start("routing.shards"));
   }
-  if (!now.cluster.config_db.empty() && !same_cluster_tls(now.net.tls, loaded.config.net.tls)) {
+  const bool in_cluster = !now.cluster.config_db.empty();
+  if (in_cluster && !same_cluster_tls(now.net.tls, loaded.config.net.tls)) {
     plan.refusals.push_back(needs_start("net.tls, of what it says for the cluster's servers,"));
+  }
+  // What it sends to them depends on it.
+  if (in_cluster && servers_trust(now) != servers_trust(loaded.config)) {
+    plan.refusals.push_back(needs_start("whether the cluster's servers trust the router (security.keyFile, shards)"));
   }
   plan.needs_start = !plan.refusals.empty();
   // Two processes would write by two tables, and neither would look for stray documents.

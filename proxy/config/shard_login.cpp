@@ -25,12 +25,16 @@ Result<auth::Secret::Ptr> read_password(const std::string& written) {
 
 }  // namespace
 
+bool names_login(const ShardLoginConfig& config) noexcept {
+  return !config.user.empty() || config.mechanism == auth::ServiceMechanism::x509;
+}
+
 Result<auth::ServiceLogin::Ptr> make_shard_login(const ShardLoginConfig& config) {
-  const bool x509 = config.mechanism == auth::ServiceMechanism::x509;
-  if (config.user.empty() && !x509) {
+  if (!names_login(config)) {
     if (config.password_file.empty()) return auth::ServiceLogin::Ptr();
     return Error(ErrorCode::bad_value, "passwordFile needs user");
   }
+  const bool x509 = config.mechanism == auth::ServiceMechanism::x509;
   auth::Secret::Ptr password;
   if (!x509) {
     if (config.password_file.empty()) return Error(ErrorCode::bad_value, "user needs passwordFile");

@@ -6,6 +6,7 @@
 
 namespace spillway {
 
+bool names_login(const ShardLoginConfig& config) noexcept;
 // Null: no login to shards, unless their connection strings have one. Reads the password's file. BadValue(2).
 Result<auth::ServiceLogin::Ptr> make_shard_login(const ShardLoginConfig& config);
 

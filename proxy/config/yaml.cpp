@@ -46,6 +46,8 @@ class Unheard final : public YAML::EventHandler {
   void OnMapEnd() override {}
 };
 
+}  // namespace
+
 // Not by YAML::LoadAll(): for a text that starts with a comma it makes documents without end (0.7).
 bool holds_several_documents(const std::string& text) {
   std::istringstream in(text);
@@ -53,6 +55,8 @@ bool holds_several_documents(const std::string& text) {
   Unheard unheard;
   return parser.HandleNextDocument(unheard) && parser.HandleNextDocument(unheard);
 }
+
+namespace {
 
 // Finds passwords in --set, whose values may be sections and connection strings: a user's, and those of every key or
 // option whose name contains "password" (net.tls.certificateKeyFilePassword, tlsCertificateKeyFilePassword=).

@@ -21,5 +21,7 @@ struct ConfigReading {
 };
 
 ConfigReading read_config_yaml(const LoadRequest& request);
+// Throws YAML::Exception.
+bool holds_several_documents(const std::string& text);
 
 }  // namespace spillway

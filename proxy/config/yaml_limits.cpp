@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -35,8 +36,11 @@ class OverrideReader {
     if (!node.IsMap()) return error("it must be {user | address, and limits}");
     LimitOverride one;
     int named = 0;
+    std::vector<std::string> seen;
     for (const auto& item : node) {
       const std::string key = item.first.IsScalar() ? item.first.Scalar() : "";
+      if (std::find(seen.begin(), seen.end(), key) != seen.end()) return error(fmt::format("{} is written twice", key));
+      seen.push_back(key);
       if (!item.second.IsScalar()) return error(fmt::format("{} must be one value", key));
       const auto is_key = std::find(limit_key_names.begin(), limit_key_names.end(), key);
       if (is_key != limit_key_names.end()) {

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
 #include <initializer_list>
@@ -15,6 +16,7 @@
 
 #include "proxy/catalog/nearest_name.h"
 #include "proxy/config/text.h"
+#include "proxy/config/yaml.h"
 
 namespace spillway {
 
@@ -55,17 +57,24 @@ class UserReader {
     return std::nullopt;
   }
 
-  // Every key of a map is one of these.
+  // Every key of a map is one of these, and is there once.
   bool check_keys(const YAML::Node& map, std::initializer_list<const char*> known) {
     bool good = true;
+    std::vector<std::string> seen;
     for (const auto& item : map) {
       const std::string key = item.first.IsScalar() ? item.first.Scalar() : "";
       const bool found =
           std::any_of(known.begin(), known.end(), [&](const char* name) { return key == name; });
-      if (found) continue;
+      const bool again = std::find(seen.begin(), seen.end(), key) != seen.end();
+      seen.push_back(key);
+      if (found && !again) continue;
+      good = false;
+      if (found) {
+        error(item.first, fmt::format("{} is written twice", key));
+        continue;
+      }
       error(item.first, fmt::format("unknown key \"{}\"{}", key,
                                     catalog::did_you_mean(key, {known.begin(), known.end()})));
-      good = false;
     }
     return good;
   }
@@ -219,6 +228,7 @@ UsersReading read_users_file(const std::string& path) {
   std::ostringstream text;
   if (!file || !(text << file.rdbuf())) return fail("cannot be read, or is empty");
   try {
+    if (holds_several_documents(text.str())) return fail("holds more than one YAML document");
     return read_users(YAML::Load(text.str()), path);
   } catch (const YAML::Exception& e) {
     return fail(fmt::format("not valid YAML: {}", e.msg));

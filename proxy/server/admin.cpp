@@ -38,6 +38,7 @@ constexpr Duration idle_patience = std::chrono::seconds(120);  // for the next r
 constexpr Duration request_patience =
     std::chrono::seconds(10);  // for the rest of one, and for taking an answer
 constexpr Duration linger_patience = std::chrono::seconds(1);
+constexpr Duration write_patience = std::chrono::seconds(1);  // while others wait for a place
 constexpr std::size_t linger_bytes_max = 256 * limits::kib;
 constexpr Duration accept_pause = std::chrono::milliseconds(100);
 constexpr Duration room_pause = std::chrono::milliseconds(5);
@@ -280,7 +281,8 @@ void AdminServer::adopt(FileDescriptor socket) {
   loop_.spawn(run_connection(std::prev(connections_.end())));
 }
 
-// When it is full, the connection that has been idle for longest is closed; it leaves a moment later.
+// When it is full, the connection that has been idle for longest is closed, or the one whose peer has not taken what is
+// written to it for longest; it leaves a moment later.
 bool AdminServer::has_room() {
   if (connections_.size() < admin_connections_max) return true;
   close_longest_idle({});
@@ -294,7 +296,22 @@ void AdminServer::close_longest_idle(Duration at_least) {
     if (!connection.idle || connection.idle_since > before) continue;
     if (longest == nullptr || connection.idle_since < longest->idle_since) longest = &connection;
   }
-  if (longest != nullptr) longest->transport->close();
+  if (longest != nullptr) return longest->transport->close();
+  const TimePoint began_before = Clock::now() - write_patience;
+  for (Connection& connection : connections_) {
+    if (!connection.writes_since || *connection.writes_since > began_before) continue;
+    if (longest == nullptr || connection.writes_since < longest->writes_since) longest = &connection;
+  }
+  if (longest != nullptr) longest->transport->cancel();
+}
+
+Task<bool> AdminServer::write(Connection& connection, std::span<iovec> pieces) {
+  connection.writes_since = Clock::now();
+  auto writing = write_all(*connection.transport, pieces,
+                           Clock::now() + (stopping_ ? linger_patience : request_patience));
+  const bool written = co_await writing;
+  connection.writes_since.reset();
+  co_return written;
 }
 
 Task<void> AdminServer::run_connection(std::list<Connection>::iterator connection) {
@@ -373,8 +390,7 @@ Task<bool> AdminServer::write_answer(Connection& connection, Answer answer, bool
     if (answer.shown) pieces.push_back({const_cast<char*>(answer.shown->text.data()), answer.shown->text.size()});
     for (Buffer& piece : answer.pieces) pieces.push_back({piece.data(), piece.size()});
   }
-  auto writing = write_all(*connection.transport, pieces,
-                           Clock::now() + (stopping_ ? linger_patience : request_patience));
+  auto writing = write(connection, pieces);
   co_return co_await writing;
 }
 
@@ -415,7 +431,7 @@ Task<void> AdminServer::stream(Connection& connection, bool head_only, bool deta
                                       .keep_alive = false,
                                       .wall_ms = wall_clock_ms()});
   iovec begin{const_cast<char*>(head.data()), head.size()};
-  auto beginning = write_all(*connection.transport, {&begin, 1}, Clock::now() + request_patience);
+  auto beginning = write(connection, {&begin, 1});
   bool goes_on = co_await beginning;
   while (goes_on && !head_only) {
     const TimePoint next = Clock::now() + stream_pause;
@@ -426,7 +442,8 @@ Task<void> AdminServer::stream(Connection& connection, bool head_only, bool deta
       for (const std::string_view piece : {event_begin, std::string_view(shown->text), event_end}) {
         pieces[count++] = {const_cast<char*>(piece.data()), piece.size()};
       }
-      goes_on = co_await write_all(*connection.transport, pieces, Clock::now() + request_patience);
+      auto writing = write(connection, pieces);
+      goes_on = co_await writing;
     }
     if (!goes_on) co_return;
     const bool ended = co_await hear_end(connection, next);

@@ -17,6 +17,7 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -84,6 +85,7 @@ class AdminServer {
     std::array<char, HttpReader::read_bytes> input;
     TimePoint idle_since{};
     bool idle = false;
+    std::optional<TimePoint> writes_since;
   };
   // A live document, shared by all open pages.
   struct Shown {
@@ -111,6 +113,7 @@ class AdminServer {
   void adopt(FileDescriptor socket);
   bool has_room();
   void close_longest_idle(Duration at_least);
+  Task<bool> write(Connection& connection, std::span<iovec> pieces);
   Task<void> run_connection(std::list<Connection>::iterator connection);
   Task<void> serve(Connection& connection);
   Task<HttpReader::State> read_request(Connection& connection);

@@ -20,6 +20,7 @@
 #include "proxy/base/file_descriptor.h"
 #include "proxy/base/log.h"
 #include "proxy/base/log_pace.h"
+#include "proxy/exec/access/audit.h"
 
 namespace spillway::server {
 
@@ -55,21 +56,29 @@ class AuditSink::Writer {
 
  private:
   enum class Reopen : std::uint8_t { no, plain, rename };
-  void write(const std::string& line);
+  struct Line {
+    std::string text;
+    std::uint64_t refused_before = 0;
+  };
+  void write_in_order(const Line& line);
+  void tell_missing();
+  bool write(const std::string& line);
   void open_anew(Reopen how);
 
   const AuditConfig config_;
   const std::size_t waiting_bytes_max_;
   FileDescriptor file_;
-  bool mid_line_ = false;  // the last write was cut short
+  bool mid_line_ = false;      // the last write was cut short
+  std::uint64_t missing_ = 0;  // since the last line, and not told yet
   std::atomic<bool> left_behind_{false};  // the process may be at its end
   std::atomic<std::uint64_t> failed_{0};
   log::LogPace log_pace_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::string> waiting_;
+  std::deque<Line> waiting_;
   std::size_t waiting_bytes_ = 0;
+  std::uint64_t refused_ = 0;  // since the last waiting line
   Reopen reopen_ = Reopen::no;
   bool stopped_ = false;
   bool ended_ = false;
@@ -114,9 +123,12 @@ bool AuditSink::Writer::offer(std::string line) {
   line += '\n';
   {
     const std::lock_guard lock(mutex_);
-    if (stopped_ || waiting_bytes_ + line.size() > waiting_bytes_max_) return false;
+    if (stopped_ || waiting_bytes_ + line.size() > waiting_bytes_max_) {
+      ++refused_;
+      return false;
+    }
     waiting_bytes_ += line.size();
-    waiting_.push_back(std::move(line));
+    waiting_.push_back({std::move(line), std::exchange(refused_, 0)});
   }
   changed_.notify_one();
   return true;
@@ -147,28 +159,44 @@ void AuditSink::Writer::run() {
     changed_.wait(lock, [this] { return stopped_ || !waiting_.empty() || reopen_ != Reopen::no; });
     if (waiting_.empty() && reopen_ == Reopen::no) break;
     // These lines were queued before the file changed.
-    std::deque<std::string> taken = std::exchange(waiting_, {});
+    const std::deque<Line> taken = std::exchange(waiting_, {});
     const Reopen how = std::exchange(reopen_, Reopen::no);
     lock.unlock();
-    for (std::string& line : taken) {
+    for (const Line& line : taken) {
       if (left_behind_) break;
-      write(line);
+      write_in_order(line);
       const std::lock_guard counting(mutex_);
-      waiting_bytes_ -= line.size();
+      waiting_bytes_ -= line.text.size();
     }
     if (how != Reopen::no && !left_behind_) open_anew(how);
     lock.lock();
   }
+  missing_ += refused_;
+  lock.unlock();
+  if (!left_behind_) tell_missing();
+  lock.lock();
   ended_ = true;
   changed_.notify_all();
 }
 
-void AuditSink::Writer::write(const std::string& line) {
+void AuditSink::Writer::write_in_order(const Line& line) {
+  missing_ += line.refused_before;
+  tell_missing();
+  if (missing_ == 0 && write(line.text)) return;
+  ++missing_;
+  failed_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void AuditSink::Writer::tell_missing() {
+  if (missing_ > 0 && write(exec::events_lost_line(missing_) + '\n')) missing_ = 0;
+}
+
+bool AuditSink::Writer::write(const std::string& line) {
   if (config_.destination == AuditDestination::syslog) {
     ::syslog(LOG_AUTHPRIV | LOG_INFO, "%.*s", static_cast<int>(line.size()) - 1, line.data());
-    return;
+    return true;
   }
-  const std::string text = std::exchange(mid_line_, false) ? "\n" + line : line;
+  const std::string text = mid_line_ ? "\n" + line : line;
   std::size_t done = 0;
   while (done < text.size()) {
     const ssize_t wrote = ::write(file_.get(), text.data() + done, text.size() - done);
@@ -177,16 +205,17 @@ void AuditSink::Writer::write(const std::string& line) {
       continue;
     }
     if (wrote < 0 && errno == EINTR) continue;
-    if (left_behind_) return;
+    if (left_behind_) return false;
     const std::string why = error_text();
-    mid_line_ = done > 0;
-    failed_.fetch_add(1, std::memory_order_relaxed);
+    mid_line_ = mid_line_ ? done != 1 : done > 0;
     if (const auto unwritten = log_pace_.due(Clock::now())) {
       log::error("the audit log cannot be written: {}; a line is lost, and {} more since the last such line", why,
                  *unwritten);
     }
-    return;
+    return false;
   }
+  mid_line_ = false;
+  return true;
 }
 
 void AuditSink::Writer::open_anew(Reopen how) {

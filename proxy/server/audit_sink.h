@@ -1,5 +1,6 @@
 // AuditSink: writes the audit log's lines, on a thread of its own: a slow or stuck disk delays no other thread. At
-// most `waiting_bytes_max` wait for it; beyond, lines are refused, and the caller counts them.
+// most `waiting_bytes_max` wait for it; beyond, lines are refused, and the caller counts them. Where lines are missing,
+// refused ones or ones that could not be written, an eventsLost line says how many.
 #pragma once
 
 #include <chrono>

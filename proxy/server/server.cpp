@@ -543,9 +543,7 @@ void Server::join_cluster() {
   links.credentials = worker_options_.gateway.credentials.front();
   const ClusterConfig& cluster = options_.config.cluster;
   shared_.clock.set_drift_secs_max(cluster.clock_drift_secs_max);
-  const bool member = cluster.auth_mode.has_value() || !cluster.key_file.empty();
-  // Shards believe a member, and any router where there is no login. They do not believe an ordinary user.
-  shared_.shards_trust_us = member || links.credentials.login == nullptr;
+  shared_.shards_trust_us = servers_trust(options_.config);
   shared_.cluster =
       std::make_unique<exec::ClusterTable>(workers_.front()->context(), options_.routing, std::move(links));
   for (auto& worker : workers_) worker->join_cluster(*shared_.cluster);

@@ -188,9 +188,10 @@ void GatewayImpl::take_shards() const {
 // Without an entry's `shared` this gateway makes it.
 void GatewayImpl::take_shard(ShardList::Entry entry) const {
   call_counts_.add_shard();
+  CallCounts& counts = call_counts_[shards_.size()];
   shards_.push_back(std::make_unique<RemoteShard>(settings_, options_, std::move(entry.name),
                                                   std::move(entry.connection_string), std::move(entry.shared),
-                                                  listener_));
+                                                  listener_, counts));
   RemoteShard& shard = *shards_.back();
   shard.use_credentials(entry.credentials);
   shard.start();

@@ -203,7 +203,6 @@ struct ShardState : ShardCapabilities {
   std::string set_name;  // empty: standalone
   bool retired = false;  // no shard any more (retire_shard()): nothing but its name is set
   std::vector<HostState> hosts;
-  std::size_t created_before = 0;  // connections to hosts that are members no more
 
   bool any_known() const noexcept {
     return std::any_of(hosts.begin(), hosts.end(), [](const HostState& host) { return host.known; });
@@ -216,12 +215,13 @@ struct ShardCredentials {
   std::shared_ptr<const auth::ServiceLogin> login;  // null: without logging in
 };
 
-// Statistics of calls to a shard. The worker's thread adds, any thread reads.
+// Statistics of calls and connections to a shard. The worker's thread adds, any thread reads.
 struct CallCounts {
   // Of answered commands: from the last byte sent to the first byte of the reply.
   LatencyHistogram round_trips;
   OwnCounter failed;   // calls without a reply
   OwnCounter retries;  // attempts after a call's first
+  OwnCounter opened;   // connections, also to hosts that are members no more
 };
 
 struct GatewayOptions {

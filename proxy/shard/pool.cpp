@@ -243,6 +243,7 @@ Task<void> Pool::open_one() {
 void Pool::opened(std::unique_ptr<Connection> connection, std::uint64_t generation) {
   if (!stopped_ && generation == generation_ && connection->clean()) {
     ++created_;
+    owner_.connection_opened();
     opened_ = Clock::now();
     connection->pool_notes.generation = generation;
     connection->pool_notes.idle_since = Clock::now();

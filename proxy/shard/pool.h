@@ -70,6 +70,7 @@ class PoolOwner {
   virtual void login_refused(const HostAddress& host, const Error& why) = 0;
   // The first login since that succeeded.
   virtual void login_accepted(const HostAddress& host) = 0;
+  virtual void connection_opened() = 0;
   // A stopped pool may have become quiet.
   virtual void stopped_pool_changed() = 0;
 

@@ -48,11 +48,12 @@ TopologyOptions topology_options(const GatewayOptions& options, const std::strin
 
 RemoteShard::RemoteShard(const PoolSettings& settings, const GatewayOptions& options,
                          std::string name, ConnectionString connection_string,
-                         std::shared_ptr<SharedShard> shared, ShardListener& listener)
+                         std::shared_ptr<SharedShard> shared, ShardListener& listener, CallCounts& counts)
     : settings_(settings_of(settings, connection_string)),
       settings_as_router_(as_router(settings_)),
       name_(std::move(name)),
       listener_(listener),
+      counts_(counts),
       leads_(shared == nullptr),
       topology_(topology_options(options, name_, std::move(connection_string))),
       shared_(leads_ ? std::make_shared<SharedShard>(settings_, topology_.options(), listener) : std::move(shared)),
@@ -108,7 +109,6 @@ void RemoteShard::follow_members() {
   }
   for (auto& member : members_) {
     if (topology_.is_member(member->pool.address())) continue;
-    created_before_ += member->sum(&Pool::created);
     retired_.push_back(std::move(member));
     retired_.back()->each([](Pool& pool) { pool.stop(); });
   }
@@ -384,7 +384,6 @@ ShardState RemoteShard::state() const {
 }
 
 void RemoteShard::update_counts(ShardState& state) const {
-  state.created_before = created_before_;
   for (HostState& each : state.hosts) {
     const Member* member = find(each.address);
     if (member == nullptr) continue;

@@ -23,9 +23,10 @@ namespace spillway::shard {
 class RemoteShard final : private PoolOwner, private TopologyFollower {
  public:
   // `settings` are the worker's; a connectTimeoutMS in the connection string overrides theirs. `shared`: null if this
-  // is the first worker, which makes and leads it.
+  // is the first worker, which makes and leads it. `counts`: its connections are counted there.
   RemoteShard(const PoolSettings& settings, const GatewayOptions& options, std::string name,
-              ConnectionString connection_string, std::shared_ptr<SharedShard> shared, ShardListener& listener);
+              ConnectionString connection_string, std::shared_ptr<SharedShard> shared, ShardListener& listener,
+              CallCounts& counts);
   ~RemoteShard() = default;
   RemoteShard(const RemoteShard&) = delete;
   RemoteShard& operator=(const RemoteShard&) = delete;
@@ -92,6 +93,7 @@ class RemoteShard final : private PoolOwner, private TopologyFollower {
   void connect_failed(const HostAddress& host, const Error& why) override;
   void login_refused(const HostAddress& host, const Error& why) override;
   void login_accepted(const HostAddress& host) override;
+  void connection_opened() override { counts_.opened.add(); }
   void stopped_pool_changed() override;
   // TopologyFollower
   void topology_published(const Topology& topology, std::uint64_t reports,
@@ -115,6 +117,7 @@ class RemoteShard final : private PoolOwner, private TopologyFollower {
   PoolSettings settings_as_router_;
   std::string name_;
   ShardListener& listener_;
+  CallCounts& counts_;
   bool leads_;
   Topology topology_;  // a copy
   std::shared_ptr<SharedShard> shared_;
@@ -123,7 +126,6 @@ class RemoteShard final : private PoolOwner, private TopologyFollower {
   std::uint64_t heard_ = 0;             // the number of reports that it contains
   std::vector<std::unique_ptr<Member>> members_;
   std::vector<std::unique_ptr<Member>> retired_;
-  std::size_t created_before_ = 0;  // connections, by pools that are retired
   WaiterLine choosing_;  // requests that wait for a host
   std::size_t requests_waiting_ = 0;
   std::uint64_t random_;

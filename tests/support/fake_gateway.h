@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -73,6 +74,7 @@ class FakeGateway final : public shard::Gateway {
   }
   const std::vector<shard::ShardState>& states() const override { return states_; }
   std::vector<shard::ShardState>& states() { return states_; }
+  const shard::CallCounts* call_counts(std::size_t shard) const noexcept override { return &counts[shard]; }
   Result<std::uint16_t> add_shard(shard::ShardAddress address, shard::ShardCredentials) override {
     add(std::move(address.name));
     return static_cast<std::uint16_t>(states_.size() - 1);
@@ -82,6 +84,7 @@ class FakeGateway final : public shard::Gateway {
   Task<void> shut_down() override { co_return; }
 
   std::vector<std::pair<std::uint16_t, BsonDoc>> sent;
+  std::deque<shard::CallCounts> counts;  // by shard
   std::vector<bool> sent_as_router;  // CallOptions::as_router of each
   std::vector<std::string> sent_to_host;  // likewise, CallOptions::host; empty: any
   std::vector<shard::RetryPolicy> retries;  // CallOptions::retry of each
@@ -97,6 +100,7 @@ class FakeGateway final : public shard::Gateway {
   void add(std::string name) {
     shard::ShardState& state = states_.emplace_back();
     state.name = std::move(name);
+    counts.emplace_back();
     state.max_wire_version = 21;
     shard::HostState& host = state.hosts.emplace_back();
     host.address = {"127.0.0.1", static_cast<std::uint16_t>(27017 + states_.size())};

@@ -274,22 +274,19 @@ void AuditLog::write(std::string_view atype, const Client* client, BsonDoc param
                         utc_text(now_ms), auth::to_base64(Bytes(bytes, sizeof uuid)), json.substr(1)));
 }
 
-void AuditLog::hand_over(std::string line) {
-  if (!options_.sink(std::move(line))) {
-    lost_.add();
-    untold_.fetch_add(1, std::memory_order_relaxed);
-    return;
-  }
-  written_.add();
-  if (untold_.load(std::memory_order_relaxed) == 0) return;
-  // Lost lines are reported at the place where they are missing.
-  const std::uint64_t missing = untold_.exchange(0, std::memory_order_relaxed);
-  if (missing == 0) return;
-  const bool told = options_.sink(fmt::format(
+// A line may fail before it is counted as accepted.
+std::uint64_t AuditLog::written() const {
+  const std::uint64_t failed = options_.failed ? options_.failed() : 0;
+  return std::max(accepted_.value(), failed) - failed;
+}
+
+void AuditLog::hand_over(std::string line) { (options_.sink(std::move(line)) ? accepted_ : lost_).add(); }
+
+std::string events_lost_line(std::uint64_t missing) {
+  return fmt::format(
       R"({{"atype":"eventsLost","ts":{{"$date":"{}"}},"local":{{"isSystemUser":true}},)"
       R"("remote":{{"isSystemUser":true}},"users":[],"roles":[],"param":{{"count":{}}},"result":0}})",
-      utc_text(wall_clock_ms()), missing));
-  if (!told) untold_.fetch_add(missing, std::memory_order_relaxed);
+      utc_text(wall_clock_ms()), missing);
 }
 
 }  // namespace spillway::exec

@@ -5,7 +5,6 @@
 // call builds a line and passes it to `sink`, which does not wait for a disk.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -24,9 +23,12 @@ struct Request;
 class Response;
 struct ProcessFacts;
 
+// The line that tells how many are missing before it.
+std::string events_lost_line(std::uint64_t missing);
+
 class AuditLog {
  public:
-  // False: there was no room for the line, which is lost.
+  // False: there was no room for the line, which is lost. The sink tells of it where it is missing (events_lost_line).
   using Sink = std::function<bool(std::string line)>;
 
   // `reopen`: goes on in a new file; `failed`: how many lines were accepted and could not be written.
@@ -57,7 +59,7 @@ class AuditLog {
   // The log was rotated: rotates this one, too.
   void rotate();
 
-  std::uint64_t written() const noexcept { return written_.value(); }
+  std::uint64_t written() const;
   std::uint64_t lost() const { return lost_.value() + (options_.failed ? options_.failed() : 0); }
 
  private:
@@ -66,9 +68,8 @@ class AuditLog {
   void hand_over(std::string line);
 
   Options options_;
-  Counter written_, lost_;
+  Counter accepted_, lost_;
   std::uint64_t seed_ = 0;  // of connections' uuids
-  std::atomic<std::uint64_t> untold_{0};  // lost, and not reported yet
 };
 
 }  // namespace spillway::exec

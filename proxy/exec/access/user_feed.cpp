@@ -15,13 +15,14 @@
 #include "proxy/config/parameters.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/process_memory.h"
+#include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {
 
 namespace {
 
-constexpr std::int64_t users_read_max = 10'000;
+constexpr std::int32_t users_read_max = 10'000;
 constexpr std::size_t users_resolved_at_once = 50;  // a reply has at most 16 MiB
 constexpr int failures_max = 10;
 constexpr Duration patience = std::chrono::seconds(10);
@@ -88,10 +89,13 @@ BsonDoc users_command(std::string_view db = {}, std::string_view name = {}) {
   out.append("find", "system.users").begin_document("filter");
   if (!name.empty()) out.append("user", name).append("db", db);
   out.end();
-  out.append("limit", users_read_max)
-      .append("batchSize", users_read_max)
-      .append("singleBatch", true);
-  out.append("$db", "admin");
+  // Of what parse_stored_user() reads: a reply has at most 16 MiB.
+  out.begin_document("projection").append("_id", 0);
+  for (const char* const field : {"user", "db", "userId", "roles", "credentials", "authenticationRestrictions"}) {
+    out.append(field, 1);
+  }
+  out.end();
+  out.append("limit", users_read_max + 1).append("batchSize", users_read_max + 1).append("$db", "admin");
   return std::move(out).finish();
 }
 
@@ -310,10 +314,15 @@ Task<Result<void>> read_unresolved_users(Context& context) {
   auto asking = ask_for_users(context, users_command());
   const ShardOutcome outcome = co_await asking;
   if (outcome.error) co_return *outcome.error;
-  const DocView body = outcome.body();
-  const ValueView cursor = body["cursor"];
-  const auto batch = sound(cursor.is_document() ? cursor.as_document()["firstBatch"] : ValueView());
+  const auto batch = sound(outcome.body().find_path("cursor.firstBatch"));
   if (batch.has_error()) co_return batch.error();
+  // Those that are missing would lose access.
+  const std::int64_t rest = outcome.body().find_path("cursor.id").to_int64().value_or(0);
+  kill_unread(context, outcome, "admin.system.users", rest);
+  if (rest != 0 || std::cmp_greater(batch->count(), users_read_max)) {
+    co_return Error(ErrorCode::bson_object_too_large,
+                    fmt::format("there are more than {} users, or more than a reply of 16 MiB holds", users_read_max));
+  }
   std::vector<auth::UserSpec> users;
   std::size_t unknown_roles = 0;
   add_users(users, *batch, unknown_roles);

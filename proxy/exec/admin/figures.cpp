@@ -1,15 +1,16 @@
 #include "proxy/exec/admin/figures.h"
 
+#include <dirent.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "allocator/mutex.h"
 #include "proxy/exec/access/audit.h"
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/admin/live_status.h"
@@ -304,11 +305,15 @@ constexpr Figure<ShardFacts> shard_figures[] = {
 };
 constexpr Table<ShardFacts> shard_table{"shard", shard_figures, [](auto& in) { return by_name(in.facts.shards); }};
 
-// 0: not known.
-std::int64_t count_open_files() {
-  std::error_code error;
-  const std::filesystem::directory_iterator files("/proc/self/fd", error);
-  return error ? 0 : std::distance(files, {}) - 1;  // the folder itself does not count
+Value count_open_files() {
+  static Mutex mutex;
+  const MutexLock lock(mutex);
+  static DIR* const files = ::opendir("/proc/self/fd");  // kept open for when files run out
+  if (files == nullptr) return {};
+  ::rewinddir(files);
+  std::int64_t count = -2;  // "." and ".."
+  while (::readdir(files) != nullptr) ++count;
+  return count;
 }
 
 void append_limits(BsonWriter& out, const Status& status) {

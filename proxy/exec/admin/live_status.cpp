@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <string_view>
 #include <utility>
 
@@ -132,11 +131,11 @@ void append_times(BsonWriter& out, const Services& shared) {
 }
 
 // How many chunks each shard owns, of the tables that are known; in a static table adjacent ones may count as one.
-std::map<std::string_view, std::int64_t> count_chunks(const std::vector<LiveFacts>& workers) {
-  std::map<std::string_view, std::int64_t> by_name;
+std::vector<std::int64_t> count_chunks(const std::vector<LiveFacts>& workers) {
+  std::vector<std::int64_t> chunks;
   for (const LiveFacts& facts : workers) {
     if (facts.tables.empty()) continue;
-    std::vector<std::int64_t> chunks(facts.worker.shards.size());
+    chunks.resize(std::max(chunks.size(), facts.worker.shards.size()));
     for (const auto& table : facts.tables) {
       const catalog::ChunkMap& map = table->chunks;
       for (std::size_t i = 0; i < map.size();) {
@@ -145,18 +144,17 @@ std::map<std::string_view, std::int64_t> count_chunks(const std::vector<LiveFact
         i = next;
       }
     }
-    for (std::size_t i = 0; i < chunks.size(); ++i) by_name[facts.worker.shards[i].name] += chunks[i];
   }
-  return by_name;
+  return chunks;
 }
 
 // As one worker sees them. REQUIRES a worker.
-void append_hosts(BsonWriter& out, const std::vector<LiveFacts>& workers, std::string_view name) {
+void append_hosts(BsonWriter& out, const std::vector<LiveFacts>& workers, std::size_t index) {
   out.begin_array("hosts");
   const auto& shards = workers.front().worker.shards;
-  const auto seen = std::find_if(shards.begin(), shards.end(), [&](const auto& shard) { return shard.name == name; });
-  for (std::size_t i = 0; seen != shards.end() && i < std::min(hosts_max, seen->hosts.size()); ++i) {
-    const shard::HostState& host = seen->hosts[i];
+  const std::size_t known = index < shards.size() ? shards[index].hosts.size() : 0;
+  for (std::size_t i = 0; i < std::min(hosts_max, known); ++i) {
+    const shard::HostState& host = shards[index].hosts[i];
     out.begin_document_item().append("host", clean(host.address.text(), 80));
     out.append("is", kind_of(host)).append("pingMs", host.ping_ms).end();
   }
@@ -164,7 +162,7 @@ void append_hosts(BsonWriter& out, const std::vector<LiveFacts>& workers, std::s
 }
 
 void append_shards(BsonWriter& out, const StatusFacts& facts, const std::vector<LiveFacts>& workers) {
-  auto chunks = count_chunks(workers);
+  const std::vector<std::int64_t> chunks = count_chunks(workers);
   out.begin_array("shards");
   for (const ShardFacts& shard : facts.shards) {
     out.begin_document_item().append("name", clean(shard.name, 80));
@@ -172,8 +170,9 @@ void append_shards(BsonWriter& out, const StatusFacts& facts, const std::vector<
     out.append("inUse", as_long(shard.in_use)).append("available", as_long(shard.available));
     out.append("waiting", as_long(shard.waiting)).append("created", as_long(shard.created));
     out.append("calls", as_long(shard.round_trips.total())).append("micros", as_long(shard.round_trips.sum_us));
-    out.append("failed", as_long(shard.failed_calls)).append("chunks", chunks[shard.name]);
-    append_hosts(out, workers, shard.name);
+    out.append("failed", as_long(shard.failed_calls));
+    out.append("chunks", shard.index < chunks.size() ? chunks[shard.index] : 0);
+    append_hosts(out, workers, shard.index);
     out.end();
   }
   out.end();

@@ -1,10 +1,8 @@
 #include "proxy/exec/admin/status_facts.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdio>
 
+#include "allocator/release.h"
 #include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/connection_counts.h"
@@ -13,18 +11,6 @@
 namespace spillway::exec {
 
 namespace {
-
-void read_statm(ProcessUsage& usage) {
-  std::FILE* file = std::fopen("/proc/self/statm", "re");
-  if (file == nullptr) return;
-  long long size_pages = 0, resident_pages = 0;
-  if (std::fscanf(file, "%lld %lld", &size_pages, &resident_pages) == 2) {
-    const std::int64_t page_bytes = ::sysconf(_SC_PAGESIZE);
-    usage.virtual_bytes = size_pages * page_bytes;
-    usage.resident_bytes = resident_pages * page_bytes;
-  }
-  std::fclose(file);
-}
 
 std::int64_t files_allowed() {
   rlimit files{};
@@ -44,17 +30,15 @@ void add_shard(ShardFacts& sum, const shard::ShardState& seen, bool first) {
     sum.hosts = seen.hosts.size();
     sum.hosts_known = known;
   }
-  sum.created += seen.created_before;
   for (const shard::HostState& host : seen.hosts) {
     sum.in_use += host.in_use;
     sum.available += host.available;
-    sum.created += host.created;
     sum.waiting += host.waiting;
     if (host.known) sum.ping_ms = std::max(sum.ping_ms, host.ping_ms);
   }
 }
 
-void add_calls(std::vector<ShardFacts>& shards, const Services& shared) {
+void add_counts(std::vector<ShardFacts>& shards, const Services& shared) {
   for (const Context* worker : shared.workers) {
     for (std::size_t i = 0; i < shards.size(); ++i) {
       const shard::CallCounts* counts = worker->gateway.call_counts(i);
@@ -62,6 +46,7 @@ void add_calls(std::vector<ShardFacts>& shards, const Services& shared) {
       shards[i].round_trips += counts->round_trips.read();
       shards[i].failed_calls += counts->failed.value();
       shards[i].retried_calls += counts->retries.value();
+      shards[i].created += counts->opened.value();
     }
   }
 }
@@ -78,13 +63,14 @@ WorkerFacts look_at_worker(const Context& context) {
   facts.collections = context.router->collections();
   facts.shards = context.gateway.states();
   if (context.tls && context.tls->certificate()) facts.certificate_ends_s = context.tls->certificate()->not_after_s;
-  if (context.worker == 0 && context.shared.cluster) facts.table_reads = context.shared.cluster->cache().counts();
   return facts;
 }
 
 ProcessUsage read_process_usage() {
   ProcessUsage usage;
-  read_statm(usage);
+  const ProcessBytes bytes = process_bytes();
+  usage.resident_bytes = as_long(bytes.resident);
+  usage.virtual_bytes = as_long(bytes.size);
   ::getrusage(RUSAGE_SELF, &usage.used);
   const auto micros = [](const timeval& time) { return std::int64_t{time.tv_sec} * 1'000'000 + time.tv_usec; };
   usage.user_us = micros(usage.used.ru_utime);
@@ -102,17 +88,21 @@ StatusFacts make_status_facts(const Services& shared, const std::vector<WorkerFa
     facts.clients.load_balanced += worker.clients.load_balanced;
     facts.databases = std::max(facts.databases, worker.databases);
     facts.collections = std::max(facts.collections, worker.collections);
-    if (worker.table_reads.reads > 0) facts.table_reads = worker.table_reads;
     facts.certificate_ends_s = worker.certificate_ends_s;
     if (facts.shards.size() < worker.shards.size()) facts.shards.resize(worker.shards.size());
     for (std::size_t i = 0; i < worker.shards.size(); ++i) {
+      facts.shards[i].index = i;
       facts.shards[i].name = worker.shards[i].name;
       facts.shards[i].retired |= worker.shards[i].retired;
       add_shard(facts.shards[i], worker.shards[i], first);
     }
     first = false;
   }
-  add_calls(facts.shards, shared);
+  add_counts(facts.shards, shared);
+  if (shared.cluster) {
+    facts.table_reads = shared.cluster->cache().counts();
+    if (!facts.shards.empty()) facts.shards[cluster::config_shard].name = "config servers";
+  }
   std::erase_if(facts.shards, [](const ShardFacts& shard) { return shard.retired; });
   facts.process = read_process_usage();
   const std::int64_t most = shared.connections.max.load();

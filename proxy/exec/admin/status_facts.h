@@ -25,14 +25,14 @@ struct WorkerFacts {
   ClientCounts clients;
   std::size_t databases = 0, collections = 0;  // of its routing table
   std::vector<shard::ShardState> shards;
-  cluster::CatalogCache::Counts table_reads;  // of a cluster's first worker
-  std::int64_t certificate_ends_s = 0;        // for clients; 0: none
+  std::int64_t certificate_ends_s = 0;         // for clients; 0: none
 };
 WorkerFacts look_at_worker(const Context& context);
 
 // A shard as seen by all workers together.
 struct ShardFacts {
-  std::string name;
+  std::size_t index = 0;  // of the gateways
+  std::string name;       // a cluster may have a shard "config": its config servers are "config servers"
   bool retired = false;    // no shard any more
   bool reachable = false;  // every worker that answered knows a reachable host of it
   bool writable = false;   // and one that takes writes

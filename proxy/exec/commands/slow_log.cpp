@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "cursor/utf8.h"
 #include "proxy/base/log.h"
 #include "proxy/config/parameters.h"
 #include "proxy/exec/access/authentication.h"
@@ -15,7 +16,7 @@ namespace spillway::exec {
 namespace {
 
 constexpr int slow_query_id = 51803;  // MongoDB's
-constexpr std::size_t command_bytes_max = 4096;
+constexpr std::size_t command_bytes_max = 4096, error_bytes_max = 4096;
 constexpr std::size_t json_bytes_max = 256 * 1024;  // for a command of that size
 
 // The command without the fields that a router adds; only its first field when it is large.
@@ -65,7 +66,7 @@ void log_if_slow(const Context& context, const Client& client, const Request& re
   if (response != nullptr) attributes.append("reslen", static_cast<std::int64_t>(reply_bytes(*response)));
   if (error != nullptr) {
     attributes.append("ok", std::int32_t{0});
-    attributes.append("errMsg", error->message).append("errCode", error->code);
+    attributes.append("errMsg", clean_text(error->message, error_bytes_max)).append("errCode", error->code);
     attributes.append("errName", error_code_name(error->code));
   }
   attributes.append("remote", client.peer).append("protocol", "op_msg");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 
 #include "absl/hash/hash.h"
 
@@ -40,26 +41,31 @@ void FailedLogins::failed(std::string_view address, std::string_view user, TimeP
   auto found = by_key_.find(key);
   if (found == by_key_.end()) {
     if (by_key_.size() >= pairs_max_) {
-      by_key_.erase(pairs_.back().key);
-      pairs_.pop_back();
+      forget(std::prev(waiting_.size() > pairs_max_ / 2 ? waiting_.end() : counted_.end()));
     }
-    pairs_.push_front({key, 0, now, {}});
-    found = by_key_.emplace(key, pairs_.begin()).first;
-  } else {
-    pairs_.splice(pairs_.begin(), pairs_, found->second);
+    counted_.push_front({key, 0, now, {}});
+    found = by_key_.emplace(key, counted_.begin()).first;
   }
   Pair& pair = *found->second;
+  Pairs& before = list_of(pair);
   if (now - pair.last >= forgotten_after) pair.failures = 0;
   pair.last = now;
-  pair.not_before = now + wait_after(++pair.failures);
+  const Duration wait = wait_after(++pair.failures);
+  pair.not_before = now + wait;
+  pair.waits = wait > Duration::zero();
+  Pairs& after = list_of(pair);
+  after.splice(after.begin(), before, found->second);
 }
 
 void FailedLogins::succeeded(std::string_view address, std::string_view user) {
   MutexLock lock(mutex_);
   const auto found = by_key_.find(key_of(address, user));
-  if (found == by_key_.end()) return;
-  pairs_.erase(found->second);
-  by_key_.erase(found);
+  if (found != by_key_.end()) forget(found->second);
+}
+
+void FailedLogins::forget(Pairs::iterator pair) {
+  by_key_.erase(pair->key);
+  list_of(*pair).erase(pair);
 }
 
 std::size_t FailedLogins::tracked() const {

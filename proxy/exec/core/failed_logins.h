@@ -2,7 +2,9 @@
 // address. Beyond the allowed number the next attempts are refused unchecked, for a time that doubles with each
 // further failure. So an attacker cannot shut a user out of other addresses.
 //
-// Thread-safe; used once or twice per login. Beyond `pairs_max` pairs, the least recently used is forgotten first.
+// Thread-safe; used once or twice per login. Beyond `pairs_max` pairs, the least recently used of those below the
+// allowed number is forgotten first, so that made-up names do not end a user's wait. Those beyond it keep at most half
+// of the places: if they had all, the first failures of two names would push out each other, and never add up.
 #pragma once
 
 #include <atomic>
@@ -43,15 +45,19 @@ class FailedLogins {
     std::int64_t failures = 0;
     TimePoint last{};
     TimePoint not_before{};
+    bool waits = false;  // which list it is in
   };
   using Pairs = std::list<Pair>;  // the longest untouched last
   static Key key_of(std::string_view address, std::string_view user);
   Duration wait_after(std::int64_t failures) const noexcept;
+  Pairs& list_of(const Pair& pair) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return pair.waits ? waiting_ : counted_; }
+  void forget(Pairs::iterator pair) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::size_t pairs_max_;
   Counter refused_;
   mutable Mutex mutex_;
-  Pairs pairs_ ABSL_GUARDED_BY(mutex_);
+  Pairs counted_ ABSL_GUARDED_BY(mutex_);  // below the allowed number
+  Pairs waiting_ ABSL_GUARDED_BY(mutex_);  // beyond it
   absl::flat_hash_map<Key, Pairs::iterator> by_key_ ABSL_GUARDED_BY(mutex_);
 };
 

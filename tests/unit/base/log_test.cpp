@@ -127,6 +127,24 @@ TEST_CASE("what clients say stays within its line") {
   CHECK(documents[3].view().find_path("attr.text").as_string() == R"({"user":"roo...)");
 }
 
+TEST_CASE("the last lines take a bounded place") {
+  Folder folder;
+  log::open({.path = folder.file()});
+  const std::uint64_t before = log::recent().total;
+  for (int i = 0; i < 40; ++i) log::info("line {} {}", i, std::string(100'000, 'x'));
+  log::info("the last");
+  const log::Recent recent = log::recent();
+  std::size_t bytes = 0;
+  for (const std::string& line : recent.lines) bytes += line.size();
+  CHECK(bytes <= 1 << 20);
+  CHECK(bytes > 900'000);
+  CHECK(recent.lines.back() == "the last");
+  CHECK(recent.total == before + 41);
+  for (int i = 0; i < 3'000; ++i) log::debug("unseen");
+  for (int i = 0; i < 3'000; ++i) log::info("short");
+  CHECK(log::recent().lines.size() == 1024);
+}
+
 TEST_CASE("the last warnings are kept, newest first, whatever else is logged") {
   Folder folder;
   log::Options options;

@@ -52,7 +52,7 @@ TEST_CASE("limits_that_make_no_sense_are_refused") {
         "{user: a, connections: 1}", "{address: here, connections: 1}", "{address: 10.0.0.0/40, connections: 1}",
         "{address: 'fe80::1', connections: 1}", "{user: admin.a, conections: 1}", "{user: admin.a, burst: 1}",
         "{application: shop, connections: 1}", "{user: admin.a, connections: many}",
-        "{user: admin.a, connections: [1]}", "x"}) {
+        "{user: admin.a, connections: [1]}", "{user: admin.a, cursors: 1, cursors: 2}", "x"}) {
     CAPTURE(entry);
     CHECK(only_error(std::string("limits: {overrides: [") + entry + "]}").find("limits.overrides, entry 1: ") !=
           std::string::npos);

@@ -246,6 +246,10 @@ TEST_CASE("bad_files_say_what_is_wrong_and_where") {
        "  salt: AAAA, storedKey: AAAA, serverKey: AAAA}}}]}\n",
        {"f.yaml:2: security.users, a: storedKey of SCRAM-SHA-1 must be 20 bytes in base64",
         "f.yaml:2: security.users, a: serverKey of SCRAM-SHA-1 must be 20 bytes in base64"}},
+      {"security:\n  users:\n    - {user: CN=a, db: $external,\n       roles: [{role: root, db: admin}], roles: []}\n",
+       {"f.yaml:4: security.users: roles is written twice"}},
+      {"security: {users: [{user: CN=a, db: $external, roles: [{role: read, db: a, db: b}]}]}\n",
+       {"f.yaml:1: security.users, CN=a: db is written twice", "f.yaml:1: security.users, CN=a: a role is {role, db}"}},
       {"security: {usersFile: /nonexistent/users.yaml}\n",
        {"f.yaml:1: /nonexistent/users.yaml: cannot be read: No such file"}},
       {"security: {clusterAuthMode: x509, transitionToAuth: true}\n",
@@ -372,6 +376,21 @@ memory: {release: {threshold: 1MiB}, spill: {idleMillis: 5}}
        "f.yaml:10: setParameter.ShardingTaskExecutorPoolHostTimeoutMS has no effect: connections idle for 5",
        "f.yaml:11: memory.release has no effect: ", "f.yaml:11: memory.spill.idleMillis has no effect: it is"});
   CHECK(told.config == Config{});
+}
+
+TEST_CASE("a_users_file_is_one_document") {
+  std::string path = "/tmp/spillway-users-XXXXXX";
+  const int file = ::mkstemp(path.data());
+  REQUIRE(file >= 0);
+  const std::string one = "- {user: CN=a, db: $external, roles: []}\n";
+  REQUIRE(::write(file, one.data(), one.size()) == static_cast<ssize_t>(one.size()));
+  check_messages(load("security: {usersFile: " + path + "}\n").errors, {});
+  const std::string next = "---\n- {user: CN=b, db: $external, roles: []}\n";
+  REQUIRE(::write(file, next.data(), next.size()) == static_cast<ssize_t>(next.size()));
+  ::close(file);
+  check_messages(load("security: {usersFile: " + path + "}\n").errors,
+                 {"f.yaml:1: " + path + ": holds more than one YAML document"});
+  ::unlink(path.c_str());
 }
 
 TEST_CASE("loopback_needs_no_permission_and_other_addresses_do") {

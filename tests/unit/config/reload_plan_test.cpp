@@ -88,4 +88,30 @@ TEST_CASE("of the routing, shards need a start, and owners of documents a reload
   CHECK(fewer.needs_start);
 }
 
+// What a router of a cluster sends depends on whether its servers believe it.
+TEST_CASE("in a cluster another kind of login needs a start, and another user does not") {
+  Config none, user, other_user, member;
+  user.shard_login.user = "ann";
+  other_user.shard_login.user = "bob";
+  member.cluster.key_file = "/k";
+  for (Config* each : {&none, &user, &other_user, &member}) each->cluster.config_db = "cfg/a:1";
+  const auto refusals = [](const Config& now, const Config& next) {
+    LoadResult loaded;
+    loaded.config = next;
+    const ReloadPlan plan = plan_reload(now, nullptr, loaded);
+    CHECK(plan.needs_start == !plan.refusals.empty());
+    return plan.refusals;
+  };
+  const Words needs_start{"whether the cluster's servers trust the router (security.keyFile, shards) cannot be "
+                          "changed while the process runs"};
+  CHECK(refusals(none, user) == needs_start);
+  CHECK(refusals(user, none) == needs_start);
+  CHECK(refusals(user, member) == needs_start);
+  CHECK(refusals(member, user) == needs_start);
+  CHECK(refusals(none, member).empty());
+  CHECK(refusals(user, other_user).empty());
+  none.cluster.config_db = user.cluster.config_db = "";
+  CHECK(refusals(none, user).empty());
+}
+
 }  // namespace spillway

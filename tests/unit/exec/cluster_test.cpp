@@ -7,6 +7,7 @@
 
 #include "proxy/auth/impersonation.h"
 #include "proxy/auth/privilege.h"
+#include "proxy/exec/admin/live_status.h"
 #include "proxy/exec/cluster/cluster_router.h"
 #include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/shard_call.h"
@@ -33,7 +34,7 @@ class FakeCluster {
   explicit FakeCluster(std::int32_t wire_version = 8, Start starts = Start::now)
       : worker_(exec::table_of_config_servers("mongodb://127.0.0.1:27019/"),
                 [this](std::uint16_t shard, DocView command) { return answer(shard, command); }),
-        table_(start(wire_version)),
+        table_(worker_.shared.cluster = start(wire_version)),
         router_(worker_.context, *table_, table_->shards()) {
     worker_.context.router = &router_;
     if (starts == Start::later) return;
@@ -232,7 +233,7 @@ class FakeCluster {
   }
 
   test::FakeWorker worker_;
-  std::unique_ptr<exec::ClusterTable> table_;
+  std::unique_ptr<exec::ClusterTable>& table_;
   exec::ClusterRouter router_;
   exec::Client client_;
 };
@@ -1320,6 +1321,41 @@ TEST_CASE("other servers under a shard's name are another shard, other members o
   cluster.hosts_["sh2"] = "again/127.0.0.1:1,127.0.0.1:3";
   cluster.read_shards();
   CHECK(finds_on(4) == 1);
+}
+
+TEST_CASE("a shard that is called as the config servers are has figures of its own") {
+  FakeCluster cluster(8, FakeCluster::Start::later);
+  cluster.shards_ = {"config", "sh2"};
+  REQUIRE_FALSE(cluster.try_start().has_error());
+  cluster.worker().gateway.states()[1].hosts.front().known = false;
+  const exec::StatusFacts facts =
+      exec::make_status_facts(cluster.worker().shared, {exec::look_at_worker(cluster.worker().context)});
+  REQUIRE(facts.shards.size() == 3);
+  CHECK(facts.shards[0].name == "config servers");
+  CHECK(facts.shards[0].reachable);
+  CHECK(facts.shards[1].name == "config");
+  CHECK_FALSE(facts.shards[1].reachable);
+  const BsonDoc status = cluster.run("{'serverStatus': 1, '$db': 'admin'}");
+  std::set<std::string> names;
+  for (const Element& shard : status.view().find_path("sharding.shards").as_document()) {
+    CHECK(names.emplace(shard.name).second);
+  }
+  CHECK(names == std::set<std::string>{"config servers", "config", "sh2"});
+  std::vector<exec::LiveFacts> workers{exec::look_at_live(cluster.worker().context, true)};
+  const BsonDoc live = exec::live_status(cluster.worker().shared, std::move(workers), true);
+  for (const Element& shard : live.view()["shards"].as_document()) {
+    const DocView hosts = shard.as_document()["hosts"].as_document();
+    REQUIRE(hosts.count() == 1);
+    const bool known = shard.as_document()["name"].as_string() != "config";
+    CHECK(hosts.first().as_document()["is"].as_string() == (known ? "primary" : "unknown"));
+  }
+}
+
+TEST_CASE("reads of the table stay counted while the first worker does not answer") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  cluster.run("{'find': 'c', 'filter': {'k': 2}, '$db': 'app'}");
+  CHECK(exec::make_status_facts(cluster.worker().shared, {}).table_reads.reads > 0);
 }
 
 TEST_CASE("a shard of another cluster may be added again, with servers of this one") {

@@ -59,6 +59,27 @@ TEST_CASE("no more pairs are remembered than there is room for, the last ones", 
   CHECK(logins.refused_for("10.0.0.1", "admin.1", start) == 0ns);
 }
 
+TEST_CASE("made-up names do not end the wait of a user", "[logins]") {
+  FailedLogins logins(100);
+  for (int i = 0; i < 20; ++i) logins.failed("10.0.0.1", "admin.ann", start);
+  for (int i = 0; i < 10'000; ++i) logins.failed("10.0.0.1", "admin." + std::to_string(i), start);
+  CHECK(logins.refused_for("10.0.0.1", "admin.ann", start) == 60s);
+  CHECK(logins.tracked() == 100);
+}
+
+TEST_CASE("names that wait, however many, keep no others from being counted", "[logins]") {
+  FailedLogins logins(100);
+  logins.allowed = 3;
+  const auto fail = [&](const std::string& name) { logins.failed("10.0.0.1", name, start); };
+  for (int i = 0; i < 3'000; ++i) fail("admin." + std::to_string(i / 3));
+  for (int i = 0; i < 3; ++i) {
+    for (const char* name : {"admin.ann", "admin.bob"}) fail(name);
+  }
+  CHECK(logins.refused_for("10.0.0.1", "admin.ann", start) == 1s);
+  CHECK(logins.refused_for("10.0.0.1", "admin.bob", start) == 1s);
+  CHECK(logins.tracked() == 100);
+}
+
 TEST_CASE("with nothing allowed nothing is counted", "[logins]") {
   FailedLogins logins;
   logins.allowed = 0;

@@ -94,6 +94,16 @@ TEST_CASE("times inside meet the times of the shards in a map", "[live]") {
   CHECK(status.view().find_path("inside.point.count").to_int64() == 2);
 }
 
+TEST_CASE("a slow operation's line shows the beginning of a long error") {
+  Watched watched;
+  const test::FakeRequest find("{'find': 'people', '$db': 'town'}");
+  const Error failure(ErrorCode::bad_value, std::string(100'000, 'x'));
+  log_if_slow(watched.worker.context, Client(), find.request, std::chrono::seconds(1), nullptr, &failure);
+  const std::string line = log::recent().lines.back();
+  CHECK(line.find("xxx") != line.npos);
+  CHECK(line.size() < 5'000);
+}
+
 TEST_CASE("clients and their commands are told with details alone", "[live]") {
   Watched watched;
   const test::FakeRequest find("{'find': 'people', 'filter': {'a': 'secret'}, '$db': 'town'}");

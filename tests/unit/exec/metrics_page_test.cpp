@@ -377,10 +377,14 @@ TEST_CASE("the_page_and_server_status_say_the_same", "[metrics]") {
   CHECK_FALSE(status.view().find_path("sharding.shards.s1.reachable").as_bool());
 }
 
-TEST_CASE("connections_to_hosts_that_left_a_shard_stay_counted", "[metrics]") {
-  test::FakeWorker worker(test::routing_of(two_shards), no_shard_is_asked);
-  worker.gateway.states()[1].hosts.front().created = 2;
-  worker.gateway.states()[1].created_before = 3;
+TEST_CASE("connections_of_a_worker_that_does_not_answer_stay_counted", "[metrics]") {
+  const auto routing = test::routing_of(two_shards);
+  test::FakeWorker worker(routing, no_shard_is_asked);
+  test::FakeGateway gateway(*routing, no_shard_is_asked);
+  Context silent{worker.loop, worker.pump, gateway, worker.shared, 1, {}};
+  worker.shared.workers.push_back(&silent);
+  worker.gateway.counts[1].opened.add(2);
+  gateway.counts[1].opened.add(3);
   CHECK(samples_of(page_of(worker)).at("spillway_shard_connections_created_total{shard=\"s1\"}") == "5");
 }
 

@@ -96,6 +96,38 @@ TEST_CASE("users of a shard and of the configuration are one table") {
   CHECK(worker.shared.users.table()->size() == 2);
 }
 
+TEST_CASE("a list of users that is not whole changes nothing") {
+  std::string users = stored("ann", ""), id = "0";
+  test::FakeWorker worker(test::routing_of(one_shard), [&](std::uint16_t, DocView command) -> Result<BsonDoc> {
+    if (command.first().name == "killCursors") return test::doc("{'ok': 1}");
+    CHECK(command["projection"].as_document()["credentials"].truthy());
+    CHECK_FALSE(command["singleBatch"].exists());
+    return test::doc("{'cursor': {'id': {'$numberLong': '" + id + "'}, 'ns': 'admin.system.users', 'firstBatch': [" +
+                     users + "]}, 'ok': 1}");
+  });
+  worker.shared.users_from = 0;
+  const auto read = [&] {
+    worker.gateway.sent.clear();
+    return !worker.run(read_stored_users(worker.context)).has_error();
+  };
+  CHECK(read());
+  CHECK(worker.gateway.sent.size() == 1);
+  users = stored("bob", "");
+  id = "77";  // a reply was full
+  CHECK_FALSE(read());
+  CHECK(worker.shared.users.table()->find("admin", "ann"));
+  REQUIRE(worker.gateway.sent.size() == 2);
+  CHECK(worker.gateway.sent[1].second.view()["cursors"].as_document()["0"].to_int64() == 77);
+  id = "0";
+  users.clear();
+  for (int i = 0; i < 10'001; ++i) users += (i == 0 ? "" : ",") + ("{'user': 'u" + std::to_string(i)) + "', 'db': 'a'}";
+  CHECK_FALSE(read());
+  CHECK(worker.shared.users.table()->find("admin", "ann"));
+  users.resize(users.rfind(",{"));
+  CHECK(read());
+  CHECK(worker.shared.users.table()->size() == 10'000);
+}
+
 // Config servers of 4.2.0, as far as users go.
 struct ConfigServers {
   Result<BsonDoc> answer(DocView command) {

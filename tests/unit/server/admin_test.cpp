@@ -194,17 +194,43 @@ TEST_CASE("idle_connections_give_way_to_new_ones", "[admin]") {
   CHECK(get(fixture.admin.port(), "/readyz").ends_with("starting\n"));
 }
 
+TEST_CASE("peers_that_do_not_read_give_way_to_new_ones", "[admin]") {
+  Fixture fixture;
+  std::string many;  // more than the sockets' buffers hold
+  for (int i = 0; i < 500; ++i) many += "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+  std::vector<FileDescriptor> stuck;
+  for (std::size_t i = 0; i < admin_connections_max; ++i) {
+    stuck.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int little = 4096;
+    ::setsockopt(stuck.back().get(), SOL_SOCKET, SO_RCVBUF, &little, sizeof little);
+    connect_to(stuck.back(), fixture.admin.port());
+    send_all(stuck.back(), many);
+  }
+  const auto begun = std::chrono::steady_clock::now();
+  CHECK(get(fixture.admin.port(), "/readyz").ends_with("starting\n"));
+  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(6));
+}
+
 TEST_CASE("requests_are_answered_when_no_file_can_be_opened", "[admin]") {
   Fixture fixture;
   std::vector<FileDescriptor> asking;
-  for (int i = 0; i < 2; ++i) asking.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  CHECK(get(fixture.admin.port(), "/readyz").ends_with("starting\n"));  // its loop runs
+  for (int i = 0; i < 3; ++i) asking.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  CHECK(get(fixture.admin.port(), "/metrics").starts_with("HTTP/1.1 200 "));  // its loop runs
   const NoFilesLeft none;
-  for (const FileDescriptor& socket : asking) {
+  const auto ask = [&](const FileDescriptor& socket, const std::string& path) {
     connect_to(socket, fixture.admin.port());
-    send_all(socket, "GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-    CHECK(receive(socket).ends_with("starting\n"));
-  }
+    send_all(socket, "GET " + path + " HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    return receive(socket);
+  };
+  for (int i = 0; i < 2; ++i) CHECK(ask(asking[i], "/readyz").ends_with("starting\n"));
+  const std::string page = ask(asking[2], "/metrics");
+  const auto value = [&](const std::string& name) {
+    const std::size_t at = page.find("\n" + name + " ");
+    REQUIRE(at != page.npos);
+    return std::stod(page.substr(at + name.size() + 2));
+  };
+  CHECK(value("process_open_fds") > 190);
+  CHECK(value("process_resident_memory_bytes") > 0);
 }
 
 TEST_CASE("a_live_document_has_details_for_this_machine_alone", "[admin]") {

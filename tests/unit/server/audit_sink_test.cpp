@@ -150,6 +150,52 @@ TEST_CASE("a disk that is full is told of, and the next line is whole", "[audit]
   CHECK(sink.failed() == 10);
 }
 
+// "count" of an eventsLost line; any other line as it is.
+std::vector<std::string> events(const std::string& text) {
+  std::vector<std::string> found;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t count = line.find(R"("param":{"count":)");
+    found.push_back(line.find("eventsLost") == line.npos ? line : "lost " + line.substr(count + 17, 1));
+  }
+  return found;
+}
+
+TEST_CASE("lines that could not be written are told of before the next one", "[audit]") {
+  std::signal(SIGPIPE, SIG_IGN);  // as the program does
+  Folder folder;
+  const std::string path = folder.file("pipe");
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  const auto open_reader = [&] { return FileDescriptor(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)); };
+  FileDescriptor reader = open_reader();
+  REQUIRE(reader);
+  AuditSink sink(to_file(path));
+  reader.reset();
+  for (int i = 0; i < 3; ++i) REQUIRE(sink.offer("gone"));
+  for (int i = 0; i < 5'000 && sink.failed() < 3; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  CHECK(sink.failed() == 3);
+  reader = open_reader();
+  REQUIRE(sink.offer("one"));
+  REQUIRE(sink.offer("two"));
+  sink.stop();
+  char text[4096];
+  const ssize_t got = ::read(reader.get(), text, sizeof text);
+  REQUIRE(got > 0);
+  CHECK(events({text, static_cast<std::size_t>(got)}) == std::vector<std::string>{"lost 3", "one", "two"});
+  CHECK(sink.failed() == 3);
+}
+
+TEST_CASE("lines that were refused are told of where they are missing, at the end, too", "[audit]") {
+  Folder folder;
+  const std::string path = folder.file("audit.json");
+  AuditSink sink(to_file(path), {.waiting_bytes_max = 10});
+  for (int i = 0; i < 2; ++i) CHECK_FALSE(sink.offer("too long to wait"));
+  REQUIRE(sink.offer("one"));
+  CHECK_FALSE(sink.offer("too long to wait"));
+  sink.stop();
+  CHECK(events(content(path)) == std::vector<std::string>{"lost 2", "one", "lost 1"});
+}
+
 TEST_CASE("a file that cannot be opened is told of at once", "[audit]") {
   CHECK_THROWS_AS(AuditSink(to_file("/nowhere/audit.json")), std::runtime_error);
 }

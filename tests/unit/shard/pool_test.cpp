@@ -75,6 +75,7 @@ struct Bench final : PoolOwner {
   void connect_failed(const HostAddress&, const Error&) override { ++failures; }
   void login_refused(const HostAddress&, const Error&) override { ++failures; }
   void login_accepted(const HostAddress&) override {}
+  void connection_opened() override {}
   void stopped_pool_changed() override {}
 
   MemoryBudget budget{"test", 0};
