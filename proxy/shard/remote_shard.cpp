@@ -266,8 +266,7 @@ Task<Result<RemoteShard::Member*>> RemoteShard::choose(const CallOptions& option
 Task<Result<Lease>> RemoteShard::lease(const CallOptions& options, TimePoint until) {
   auto member = co_await choose(options, until);
   if (member.has_error()) co_return member.error();
-  auto acquiring = pool_of(**member, options).acquire(until, options.deadline, options.bulk, options.interrupt);
-  co_return co_await acquiring;
+  co_return co_await pool_of(**member, options).acquire(until, options.deadline, options.bulk, options.interrupt);
 }
 
 // --- housekeeping
