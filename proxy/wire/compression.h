@@ -7,6 +7,7 @@
 
 #include <absl/container/inlined_vector.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
