@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
