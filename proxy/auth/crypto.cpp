@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <stdexcept>
 
 #include "cursor/hex.h"

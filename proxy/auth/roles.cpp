@@ -1,7 +1,6 @@
 #include "proxy/auth/roles.h"
 
 #include <algorithm>
-#include <array>
 #include <tuple>
 #include <utility>
 

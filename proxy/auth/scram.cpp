@@ -1,7 +1,6 @@
 #include "proxy/auth/scram.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <type_traits>
 #include <utility>
@@ -9,6 +8,7 @@
 #include "cursor/utf8.h"
 #include "proxy/auth/concat.h"
 #include "proxy/auth/saslprep.h"
+#include "proxy/base/number.h"
 
 namespace spillway::auth {
 
@@ -80,14 +80,6 @@ Digest exclusive_or(const Digest& a, const Digest& b) {
   Digest result = a;
   for (std::size_t i = 0; i < result.size; ++i) result.bytes[i] ^= b.bytes[i];
   return result;
-}
-
-std::optional<std::uint32_t> parse_iterations(std::string_view text) {
-  std::uint32_t value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, value);
-  if (text.empty() || error != std::errc() || at != end) return std::nullopt;
-  return value;
 }
 
 }  // namespace
@@ -299,7 +291,7 @@ Result<std::string> ScramClient::answer(std::string_view message) {
   const auto salt = from_base64(*salt_text);
   if (!salt || salt->empty() || salt->size() > scram_salt_bytes_max)
     return wrong("has no valid salt");
-  const auto iterations = parse_iterations(*iterations_text);
+  const auto iterations = parse_number<std::uint32_t>(*iterations_text);
   if (!iterations || *iterations < scram_iterations_min || *iterations > scram_iterations_max) {
     return wrong(concat("asks for ", *iterations_text, " iterations; between ",
                         scram_iterations_min, " and ", scram_iterations_max, " are accepted"));

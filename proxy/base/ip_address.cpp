@@ -5,9 +5,9 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
-#include <utility>
+
+#include "proxy/base/number.h"
 
 namespace spillway {
 
@@ -67,12 +67,10 @@ std::optional<AddressRange> AddressRange::parse(std::string_view text) {
   AddressRange range{*address, address_bits, std::string(text)};
   if (slash == std::string_view::npos) return range;
   const bool v4 = text.find(':') == std::string_view::npos;
-  const std::string_view digits = text.substr(slash + 1);
-  int length = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), length);
+  const auto length = parse_number<int>(text.substr(slash + 1));
   const int most = v4 ? address_bits - v4_prefix_bits : address_bits;
-  if (error != std::errc() || end != digits.data() + digits.size() || length < 0 || length > most) return std::nullopt;
-  range.bits = v4 ? v4_prefix_bits + length : length;
+  if (!length || *length < 0 || *length > most) return std::nullopt;
+  range.bits = v4 ? v4_prefix_bits + *length : *length;
   return range;
 }
 

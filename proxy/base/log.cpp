@@ -1,5 +1,6 @@
 #include "proxy/base/log.h"
 
+#include <fmt/chrono.h>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/sinks/syslog_sink.h>
@@ -72,14 +73,10 @@ thread_local std::string thread_name = "main";
 
 // The time as MongoDB writes it, in the local time zone.
 std::string timestamp(std::int64_t wall_ms) {
-  const std::time_t seconds = wall_ms / 1000;
-  std::tm local{};
-  ::localtime_r(&seconds, &local);
-  char text[40];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &local);
+  const std::tm local = fmt::localtime(wall_ms / 1000);
   const long zone_minutes = std::labs(local.tm_gmtoff) / 60;
-  return fmt::format("{}.{:03}{}{:02}:{:02}", text, wall_ms % 1000, local.tm_gmtoff < 0 ? '-' : '+', zone_minutes / 60,
-                     zone_minutes % 60);
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}{}{:02}:{:02}", local, wall_ms % 1000, local.tm_gmtoff < 0 ? '-' : '+',
+                     zone_minutes / 60, zone_minutes % 60);
 }
 
 char letter(Level level) noexcept { return "DIWE"[static_cast<std::size_t>(level)]; }

@@ -115,8 +115,7 @@ Task<std::optional<T>> take_or_wait(Loop& loop, MemoryBudget& budget, std::size_
   if (!must_wait(budget, bytes)) {
     if (auto taken = take_now<T>(budget, bytes)) co_return taken;
   }
-  auto waiting = wait_for<T>(loop, budget, bytes, deadline, wanted, true);
-  co_return co_await waiting;
+  co_return co_await wait_for<T>(loop, budget, bytes, deadline, wanted, true);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // A canned shard: a server on loopback that answers MongoDB's wire protocol from memory at the speed of the socket,
 // so that a proxy can be measured and tested without a database.
 //
-// One epoll thread per shard; replies leave straight from the document images (documents.h), only
+// One thread and loop per shard; replies leave straight from the document images (documents.h), only
 // key, number and CRC of each document are written. Its data and commands: canned_store.h. Large replies are sent in
 // pieces, in turn, and small ones overtake them.
 #pragma once
@@ -50,14 +50,13 @@ class CannedShard {
   std::uint64_t requests() const noexcept { return requests_.load(); }
 
  private:
-  class Loop;
-  CannedShard() = default;
+  class Server;
+  CannedShard();
 
   std::string host_;
   std::uint16_t port_ = 0;
-  int wake_fd_ = -1;
+  std::unique_ptr<Server> server_;
   std::thread thread_;
-  std::atomic<bool> stopping_{false};
   std::atomic<std::uint64_t> open_cursors_{0};
   std::atomic<std::uint64_t> open_connections_{0};
   std::atomic<std::uint64_t> requests_{0};

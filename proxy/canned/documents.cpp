@@ -1,9 +1,9 @@
 #include "proxy/canned/documents.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 
+#include "proxy/base/number.h"
 #include "proxy/wire/crc32c.h"
 
 namespace spillway::bench {
@@ -46,13 +46,6 @@ void write_digits(char* at, std::size_t width, std::size_t index) noexcept {
   }
 }
 
-std::optional<std::uint64_t> parse_number(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 // splitmix64: seeded, and its bytes do not compress.
 void fill_random(char* at, std::size_t size, std::uint64_t seed) noexcept {
   std::uint64_t state = seed * 0x9e3779b97f4a7c15ULL;
@@ -90,11 +83,11 @@ std::optional<Shape> parse_shape(std::string_view collection) {
     return std::nullopt;
   }
   const auto cross = rest.find('x');
-  const auto size = parse_number(rest.substr(0, cross));
+  const auto size = parse_number<std::uint64_t>(rest.substr(0, cross));
   if (!size || *size < doc_overhead_bytes || *size > doc_bytes_max) return std::nullopt;
   Shape shape{static_cast<std::size_t>(*size), point_count_default};
   if (cross != std::string_view::npos) {
-    const auto count = parse_number(rest.substr(cross + 1));
+    const auto count = parse_number<std::uint64_t>(rest.substr(cross + 1));
     if (!count || *count > (std::uint64_t{1} << 40)) return std::nullopt;
     shape.count = static_cast<std::int64_t>(*count);
   }

@@ -4,9 +4,9 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <string_view>
 
 #include "allocator/cgroup.h"
+#include "proxy/base/number.h"
 #include "proxy/config/text.h"
 
 namespace spillway {

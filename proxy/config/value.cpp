@@ -5,9 +5,9 @@
 #include <array>
 #include <limits>
 #include <optional>
-#include <utility>
 #include <vector>
 
+#include "proxy/base/number.h"
 #include "proxy/catalog/nearest_name.h"
 #include "proxy/config/table.h"
 #include "proxy/config/text.h"

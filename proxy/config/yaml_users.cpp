@@ -8,12 +8,12 @@
 #include <cerrno>
 #include <fstream>
 #include <initializer_list>
-#include <limits>
 #include <optional>
 #include <sstream>
 #include <system_error>
 #include <utility>
 
+#include "proxy/base/number.h"
 #include "proxy/catalog/nearest_name.h"
 #include "proxy/config/text.h"
 #include "proxy/config/yaml.h"

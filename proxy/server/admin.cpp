@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <optional>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -75,14 +74,6 @@ FileDescriptor open_door(const std::string& address, std::uint16_t port, Offered
                                          std::generic_category().message(errno)));
   }
   return door;
-}
-
-std::uint16_t port_of(const FileDescriptor& door) {
-  asio::ip::tcp::endpoint endpoint;
-  auto bytes = static_cast<socklen_t>(endpoint.capacity());
-  ::getsockname(door.get(), endpoint.data(), &bytes);
-  endpoint.resize(bytes);
-  return endpoint.port();
 }
 
 // Which of several loops give a sign of life. The posted calls share it.
@@ -149,7 +140,7 @@ class AdminServer::Door final : public Poller::Socket, private Timer {
   Door(AdminServer& server, FileDescriptor socket) : server_(server), socket_(std::move(socket)) {}
   ~Door() override { SPILLWAY_CHECK(!watching_); }
 
-  std::uint16_t port() const { return port_of(socket_); }
+  std::uint16_t port() const { return listening_endpoint(socket_.get())->port(); }
   int socket() const noexcept { return socket_.get(); }
   void watch() {
     watching_ = Poller::of(server_.loop_).add(socket_.get(), *this);
@@ -431,8 +422,7 @@ Task<void> AdminServer::stream(Connection& connection, bool head_only, bool deta
                                       .keep_alive = false,
                                       .wall_ms = wall_clock_ms()});
   iovec begin{const_cast<char*>(head.data()), head.size()};
-  auto beginning = write(connection, {&begin, 1});
-  bool goes_on = co_await beginning;
+  bool goes_on = co_await write(connection, {&begin, 1});
   while (goes_on && !head_only) {
     const TimePoint next = Clock::now() + stream_pause;
     const auto shown = co_await live(details);
@@ -474,20 +464,16 @@ Task<AdminServer::Answer> AdminServer::answer(Connection& connection, bool local
   if (is_action) co_return Answer{.status = 405, .text = "only POST is answered here\n", .allow = "POST"};
   if (request.post) co_return Answer{.status = 405, .text = "only GET and HEAD are answered here\n"};
   if (request.path == "/metrics") {
-    auto page = metrics();
-    co_return co_await page;
+    co_return co_await metrics();
   }
   if (request.path == "/healthz") {
-    auto page = health();
-    co_return co_await page;
+    co_return co_await health();
   }
   if (request.path == "/readyz") {
-    auto page = readiness();
-    co_return co_await page;
+    co_return co_await readiness();
   }
   if (request.path == "/live") {
-    auto page = live_page(local);
-    co_return co_await page;
+    co_return co_await live_page(local);
   }
   if (request.path == "/") {
     co_return Answer{.content_type = "text/html; charset=utf-8", .fixed = admin_page, .rules = page_rules()};

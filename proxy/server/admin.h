@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <thread>

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -16,6 +15,7 @@
 #include "proxy/auth/scram.h"
 #include "proxy/auth/users.h"
 #include "proxy/base/log.h"
+#include "proxy/base/number.h"
 #include "proxy/catalog/routing.h"
 #include "proxy/exec/access/authentication.h"
 #include "proxy/exec/access/authorization.h"
@@ -294,15 +294,13 @@ boost::system::result<Command, AdminActions::Answer> command_for(std::string_vie
     if (!id) return said(400, "opid is a number");
     out.append("killOp", std::int32_t{1}).append("op", *id);
   } else {
-    const std::string_view text = text_field(fields, "id");
-    std::int64_t id = 0;
-    const auto read = std::from_chars(text.data(), text.data() + text.size(), id);
-    if (read.ec != std::errc() || read.ptr != text.data() + text.size()) return said(400, "id is a number, as a text");
-    const std::string ns = cursors.ns_of(id);
+    const auto id = parse_number<std::int64_t>(text_field(fields, "id"));
+    if (!id) return said(400, "id is a number, as a text");
+    const std::string ns = cursors.ns_of(*id);
     if (ns.empty()) return said(404, "there is no such cursor any more");
     const catalog::Namespace names = catalog::split_namespace(ns);
     command.db = std::string(names.db);
-    out.append("killCursors", names.collection).begin_array("cursors").append_item(id).end();
+    out.append("killCursors", names.collection).begin_array("cursors").append_item(*id).end();
   }
   command.body = std::move(out).finish();
   return command;

@@ -1,5 +1,6 @@
 #include "proxy/server/admin_http.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <boost/beast/http/empty_body.hpp>
@@ -9,7 +10,6 @@
 
 #include <algorithm>
 #include <ctime>
-#include <utility>
 
 #include "proxy/auth/crypto.h"
 #include "proxy/base/ip_address.h"
@@ -195,19 +195,12 @@ HttpReader::State HttpReader::parse_header(std::string_view header) {
 std::string http_head(const HttpHead& head) {
   const boost::beast::string_view reason =
       http::obsolete_reason(static_cast<http::status>(head.status));
-  const std::time_t seconds = static_cast<std::time_t>(head.wall_ms / 1000);
-  std::tm date{};
-  ::gmtime_r(&seconds, &date);
-  constexpr std::string_view days[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
-  constexpr std::string_view months[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
-                                         "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
   std::string text = fmt::format(
-      "HTTP/1.1 {} {}\r\nDate: {}, {:02} {} {} {:02}:{:02}:{:02} GMT\r\nContent-Type: "
+      "HTTP/1.1 {} {}\r\nDate: {:%a, %d %b %Y %H:%M:%S} GMT\r\nContent-Type: "
       "{}\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\n"
       "Referrer-Policy: no-referrer\r\nCross-Origin-Resource-Policy: same-origin\r\nContent-Security-Policy: {}\r\n",
-      head.status, std::string_view(reason.data(), reason.size()), days[date.tm_wday], date.tm_mday,
-      months[date.tm_mon], date.tm_year + 1900, date.tm_hour, date.tm_min, date.tm_sec,
-      head.content_type, head.rules);
+      head.status, std::string_view(reason.data(), reason.size()),
+      fmt::gmtime(static_cast<std::time_t>(head.wall_ms / 1000)), head.content_type, head.rules);
   if (head.content_bytes) text += fmt::format("Content-Length: {}\r\n", *head.content_bytes);
   if (head.status == 405) text += fmt::format("Allow: {}\r\n", head.allow);
   text += head.more;

@@ -5,7 +5,6 @@
 
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/shard_call.h"
-#include "proxy/shard/connection.h"
 #include "proxy/wire/cursor_reply.h"
 
 namespace spillway::server {
@@ -14,6 +13,15 @@ namespace {
 // A slower shard counts as unreachable.
 constexpr auto command_time_max = std::chrono::seconds(10);
 }  // namespace
+
+BsonDoc find_by_id(std::string_view collection, std::string_view db, std::string_view id) {
+  BsonWriter find;
+  find.append("find", collection);
+  find.begin_document("filter").append("_id", id).end();
+  find.append("limit", std::int64_t{1}).append("singleBatch", true);
+  find.append("$db", db);
+  return std::move(find).finish();
+}
 
 Task<Answer> ask(exec::Context& context, catalog::ShardIndex shard, DocView body) {
   shard::CallOptions options;

@@ -22,6 +22,8 @@ struct Answer {
 // `body` outlives it.
 Task<Answer> ask(exec::Context& context, catalog::ShardIndex shard, DocView body);
 
+// A find of one document.
+BsonDoc find_by_id(std::string_view collection, std::string_view db, std::string_view id);
 // The first document of a cursor reply; nullopt when there is none.
 struct Found {
   std::optional<BsonDoc> document;

@@ -1,6 +1,7 @@
 #include "proxy/server/audit_sink.h"
 
 #include <fcntl.h>
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <syslog.h>
@@ -221,11 +222,7 @@ bool AuditSink::Writer::write(const std::string& line) {
 void AuditSink::Writer::open_anew(Reopen how) {
   if (config_.destination != AuditDestination::file) return;
   if (how == Reopen::rename) {
-    const std::time_t now = std::time(nullptr);
-    std::tm parts{};
-    ::gmtime_r(&now, &parts);
-    const std::string old = fmt::format("{}.{:04}-{:02}-{:02}T{:02}-{:02}-{:02}", config_.path, parts.tm_year + 1900,
-                                        parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
+    const std::string old = fmt::format("{}.{:%Y-%m-%dT%H-%M-%S}", config_.path, fmt::gmtime(std::time(nullptr)));
     // An older file of the same second is not overwritten. A file that another program has renamed counts as renamed.
     const bool taken = ::access(old.c_str(), F_OK) == 0;
     if (taken || (::rename(config_.path.c_str(), old.c_str()) != 0 && errno != ENOENT)) {

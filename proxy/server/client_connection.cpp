@@ -2,8 +2,6 @@
 
 #include <absl/container/btree_map.h>
 
-#include <chrono>
-
 #include "cursor/bson_validator.h"
 #include "cursor/registry.h"
 #include "proxy/base/ip_address.h"
@@ -14,7 +12,6 @@
 #include "proxy/config/config.h"
 #include "proxy/config/parameters.h"
 #include "proxy/exec/access/authorization.h"
-#include "proxy/exec/commands/command_table.h"
 #include "proxy/exec/commands/command_trace.h"
 #include "proxy/exec/commands/op_query_commands.h"
 #include "proxy/exec/core/limits.h"
@@ -24,9 +21,7 @@
 #include "proxy/exec/core/tracer.h"
 #include "proxy/exec/core/transaction_table.h"
 #include "proxy/exec/streams/stream.h"
-#include "proxy/wire/op_msg.h"
 #include "proxy/wire/op_msg_parser.h"
-#include "proxy/wire/op_query.h"
 
 namespace spillway::server {
 
@@ -196,7 +191,7 @@ Task<bool> ClientConnection::begin_tls(TlsContext::Ptr tls) {
     }
     if (!ready || closing_) co_return false;
   }
-  const std::function<bool()> wanted = [this] { return !closing_ && !transport_->peer_hung_up(); };
+  const std::function<bool()> wanted = [this] { return is_wanted(); };
   auto taking = reserve_or_wait(environment_.context.loop, shared.memory.strangers, tls_handshake_bytes, end, wanted);
   const auto handshake = co_await taking;
   if (!wanted()) co_return false;
@@ -329,8 +324,7 @@ Task<bool> ClientConnection::answer_refused() {
     std::vector<std::uint8_t> out;
     encode_query_error(out, *parsed, *refused_);
     iovec piece{out.data(), out.size()};
-    auto writing = write_all(*transport_, {&piece, 1});
-    co_await writing;
+    co_await write_all(*transport_, {&piece, 1});
   } else if (header_.is(wire::OpCode::msg)) {
     exec::Response response = exec::error_response(*refused_);
     co_await write_response(response);
@@ -421,8 +415,7 @@ Task<bool> ClientConnection::handle_op_msg() {
     if ((flags & wire::flags::more_to_come) != 0) co_return true;
     checksum_ = (flags & wire::flags::checksum_present) != 0 && !speaks_tls(*transport_);
     exec::Response response = exec::refuse(context.shared.metrics, parsed.error());
-    auto writing = write_response(response);
-    co_return co_await writing;
+    co_return co_await write_response(response);
   }
   const bool has_checksum = message.has_flag(wire::flags::checksum_present);
   checksum_ = has_checksum && !speaks_tls(*transport_);  // which has its own
@@ -435,8 +428,7 @@ Task<bool> ClientConnection::handle_op_msg() {
   if (valid.has_error()) {
     if (message.has_flag(wire::flags::more_to_come)) co_return true;
     exec::Response response = exec::refuse(context.shared.metrics, valid.error());
-    auto writing = write_response(response);
-    co_return co_await writing;
+    co_return co_await write_response(response);
   }
   const bool silent = message.has_flag(wire::flags::more_to_come);
   Bytes sections = message_.bytes().subspan(limits::message_header_bytes + 4);
@@ -454,8 +446,7 @@ Task<bool> ClientConnection::handle_op_msg() {
   const bool stranger = context.shared.authorization && !client_.login.user;
   if (!request.lsid.empty() && !stranger) client_.presence.note_session(request.lsid);
   if (is_hello_name(request.name) && !silent) {
-    auto answering = answer_hello(request, message.has_flag(wire::flags::exhaust_allowed));
-    co_return co_await answering;
+    co_return co_await answer_hello(request, message.has_flag(wire::flags::exhaust_allowed));
   }
   if (relay_ && !environment_.older->lives.load(std::memory_order_relaxed)) relay_.reset();
   if (belongs_to_older(request)) {
@@ -464,13 +455,11 @@ Task<bool> ClientConnection::handle_op_msg() {
       auto refusing = refuse(allowed.error(), silent);
       co_return co_await refusing;
     }
-    auto relaying = relay(silent, older_until(request));
-    const Relayed relayed = co_await relaying;
+    const Relayed relayed = co_await relay(silent, older_until(request));
     if (relayed != Relayed::unanswered) co_return relayed == Relayed::answered;
     if (Clock::now() >= request.deadline) {
       const Error late = time_limit_exceeded();
-      auto refusing = refuse(late, silent);
-      co_return co_await refusing;
+      co_return co_await refuse(late, silent);
     }
   }
   std::vector<std::int64_t> killed;  // in the older process
@@ -502,9 +491,8 @@ Task<bool> ClientConnection::handle_op_msg() {
   if (exec::StreamReply* stream = response.stream()) {
     if (compressed) context.shared.metrics.uncompressed_replies.add();
     const std::size_t bytes = stream->reply.message_bytes;
-    auto relaying = exec::relay_stream(context, *transport_, *stream, new_request_id(),
-                                       header_.request_id, first_tried);
-    const bool relayed = co_await relaying;
+    const bool relayed =
+        co_await exec::relay_stream(context, *transport_, *stream, new_request_id(), header_.request_id, first_tried);
     note_inside(shards, first_tried, request_bytes, bytes);
     co_return relayed;
   }
@@ -512,8 +500,7 @@ Task<bool> ClientConnection::handle_op_msg() {
   const std::size_t reply_bytes = response.bytes();
   if (context.shared.limits.looks_at_bytes()) held.emplace(client_.limits, reply_bytes);
   if (is_compressed_request()) {
-    auto writing = write_response(response, &first_tried);
-    const bool written = co_await writing;
+    const bool written = co_await write_response(response, &first_tried);
     note_inside(shards, first_tried, request_bytes, reply_bytes);
     co_return written;
   }
@@ -521,8 +508,7 @@ Task<bool> ClientConnection::handle_op_msg() {
   frame(response, framed);
   bool written = false;
   if (reply_bytes <= watched_reply_bytes) {
-    auto writing = write_all(*transport_, framed.pieces_span(), time_point_never, &first_tried);
-    written = co_await writing;
+    written = co_await write_all(*transport_, framed.pieces_span(), time_point_never, &first_tried);
   } else {
     written = co_await write_watched(framed.pieces_span(), &first_tried);
   }

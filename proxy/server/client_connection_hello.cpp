@@ -177,8 +177,7 @@ Task<bool> ClientConnection::handle_op_query() {
   }
   environment_.context.shared.metrics.bytes_out.add(out.size());
   iovec piece{out.data(), out.size()};
-  auto writing = write_watched({&piece, 1});
-  const bool written = co_await writing;
+  const bool written = co_await write_watched({&piece, 1});
   co_return written && go_on;
 }
 
@@ -213,8 +212,7 @@ Task<bool> ClientConnection::stream_hello(const wire::HelloRequest& hello, DocVi
   auto waits = wire::hello_waits(hello, current);
   if (waits.has_error()) {
     exec::Response response = exec::refuse(context.shared.metrics, waits.error());
-    auto writing = write_response(response);
-    co_return co_await writing;
+    co_return co_await write_response(response);
   }
   std::int32_t response_to = header_.request_id;
   std::int64_t seen = current.counter;
@@ -249,8 +247,7 @@ Task<bool> ClientConnection::stream_hello(const wire::HelloRequest& hello, DocVi
     wire::append_body(out, reply);
     wire::finish_op_msg(out, checksum_);
     iovec piece{out.data(), out.size()};
-    auto writing = write_all(*transport_, {&piece, 1});
-    const bool written = co_await writing;
+    const bool written = co_await write_all(*transport_, {&piece, 1});
     if (!written) co_return false;
     if (!more) co_return true;
     response_to = request_id;

@@ -285,8 +285,7 @@ Task<ClientConnection::Relayed> ClientConnection::relay(bool silent, TimePoint u
     for (;;) {
       iovec part{piece->data(), have};
       environment_.context.shared.metrics.bytes_out.add(have);
-      auto writing = write_watched({&part, 1}, nullptr);
-      const bool written = co_await writing;
+      const bool written = co_await write_watched({&part, 1}, nullptr);
       if (!written) co_return Relayed::broken;
       if (rest == 0) break;
       IoResult got = relay_->try_read({piece->data(), std::min(rest, relayed_piece_bytes)});
@@ -313,16 +312,14 @@ Task<Result<wire::OpMsg>> ClientConnection::ask_older(DocView command, MutableBy
   bool read = co_await write_to_older(pieces, until);
   wire::FrameReader::Need need;
   if (read) {
-    auto beginning = read_relay(room.first(head_bytes), until);
-    read = co_await beginning;
+    read = co_await read_relay(room.first(head_bytes), until);
   }
   if (read) {
     need = wire::FrameReader::peek(room.first(head_bytes));
     read = need.kind == wire::FrameReader::Kind::message && need.bytes >= head_bytes && need.bytes <= room.size();
   }
   if (read) {
-    auto reading = read_relay(room.subspan(head_bytes, need.bytes - head_bytes), until);
-    read = co_await reading;
+    read = co_await read_relay(room.subspan(head_bytes, need.bytes - head_bytes), until);
   }
   auto answer = read ? wire::parse_op_msg_reply(room.first(need.bytes))
                      : Result<wire::OpMsg>(Error(ErrorCode::host_unreachable, std::string()));
@@ -341,8 +338,7 @@ bool ClientConnection::ends_sessions(const exec::Request& request) noexcept {
 Task<Result<void>> ClientConnection::end_sessions_in_older(const exec::Request& request) {
   auto room = co_await take_relay_room(2 * relayed_piece_bytes);
   if (!room || !open_relay()) co_return Result<void>();
-  auto asking = ask_older(request.body, {room->data(), 2 * relayed_piece_bytes}, older_until(request));
-  const auto answer = co_await asking;
+  const auto answer = co_await ask_older(request.body, {room->data(), 2 * relayed_piece_bytes}, older_until(request));
   if (answer.has_error() || wire::reply_is_ok(answer->body)) co_return Result<void>();
   co_return wire::error_from_reply(answer->body);
 }
@@ -400,8 +396,7 @@ Task<Result<void>> ClientConnection::kill_some_in_older(const exec::Request& req
   for (const std::int64_t id : ids) out.append_item(id);
   out.end().append("$db", request.db);
   const BsonDoc command = std::move(out).finish();
-  auto asking = ask_older(command, {room->data(), 2 * relayed_piece_bytes}, until);
-  const auto answer = co_await asking;
+  const auto answer = co_await ask_older(command, {room->data(), 2 * relayed_piece_bytes}, until);
   if (answer.has_error()) co_return Result<void>();
   if (!wire::reply_is_ok(answer->body)) co_return wire::error_from_reply(answer->body);
   const ValueView ended = answer->body["cursorsKilled"];

@@ -53,6 +53,39 @@ TimePoint sender_end(TimePoint now, Duration patience, std::size_t message_bytes
   return now + patience + std::chrono::seconds(message_bytes / sender_bytes_per_second_min);
 }
 
+// Whether the sender of a message still keeps up.
+class SenderWatch {
+ public:
+  SenderWatch(Duration patience, TimePoint end, const MemoryQueue& queue)
+      : patience_(patience), end_(end), queue_(queue) {}
+
+  void heard(std::size_t bytes) noexcept {
+    window_bytes_ += bytes;
+    last_heard_ = time_point_never;  // now; the clock is asked when there is nothing to do
+  }
+  // Until when to wait for more; nullopt: it is too slow.
+  std::optional<TimePoint> wait_end() {
+    const TimePoint now = Clock::now();
+    if (last_heard_ == time_point_never) last_heard_ = now;
+    const TimePoint patience_end = std::min(end_, last_heard_ + patience_);
+    if (now >= patience_end) return std::nullopt;
+    if (now - window_start_ >= contended_patience) {
+      if (window_bytes_ < contended_bytes_min && queue_.somebody_waits()) return std::nullopt;
+      window_start_ = now;
+      window_bytes_ = 0;
+    }
+    return std::min(patience_end, window_start_ + contended_patience);
+  }
+
+ private:
+  const Duration patience_;
+  const TimePoint end_;
+  const MemoryQueue& queue_;
+  TimePoint last_heard_ = Clock::now();
+  TimePoint window_start_ = last_heard_;
+  std::size_t window_bytes_ = 0;
+};
+
 Error authentication_required() {
   return Error(ErrorCode::unauthorized, "Command requires authentication: nothing of this size is read before");
 }
@@ -247,12 +280,11 @@ Task<ClientConnection::Admission> ClientConnection::wait_for_room(std::size_t me
     co_return Admission::gone;
   }
   kept->append(have.data(), have.size());
-  const auto here = [this] { return !closing_ && !transport_->peer_hung_up(); };
   MemoryBudget& budget = memory_for(message_bytes, have.size());
   const TimePoint patient_until = Clock::now() + room_wait_max;
   // It keeps its place while too many others are being refused.
   const std::function<bool()> wanted = [&] {
-    return here() && (Clock::now() < patient_until || !RefusalSlot::may_take(shared.memory.refusals_under_way,
+    return is_wanted() && (Clock::now() < patient_until || !RefusalSlot::may_take(shared.memory.refusals_under_way,
                                                                              message_bytes));
   };
   std::optional<Buffer> buffer;
@@ -261,7 +293,7 @@ Task<ClientConnection::Admission> ClientConnection::wait_for_room(std::size_t me
     auto waiting = wait_for_buffer(environment_.context.loop, budget, message_bytes, time_point_never, wanted);
     buffer = co_await waiting;
     begun_ += Clock::now() - asked;  // this wait is not the client's fault
-    if (!here()) co_return Admission::gone;
+    if (!is_wanted()) co_return Admission::gone;
     if (buffer) break;
     const RefusalSlot slot(shared.memory.refusals_under_way, message_bytes);
     if (!slot.free() && Clock::now() - asked >= waited_least) continue;  // another one was quicker
@@ -290,9 +322,7 @@ Task<ClientConnection::Admission> ClientConnection::refuse_message(std::size_t m
   TimePoint end = sender_end(Clock::now(), patience, granted);
   end = std::min(end, handshake_end());
   if (refused_) end = std::min(end, begun_ + refused_patience);
-  const MemoryQueue& queue = *memory_for(message_bytes, seen).queue();
-  TimePoint last_heard = Clock::now(), window_start = last_heard;
-  std::size_t window_seen = seen;
+  SenderWatch watch(patience, end, *memory_for(message_bytes, seen).queue());
   TimeSlice slice(environment_.context.pump);
   while (seen < message_bytes) {
     const MutableBytes scratch = environment_.scratch;
@@ -301,22 +331,14 @@ Task<ClientConnection::Admission> ClientConnection::refuse_message(std::size_t m
     if (got.ok()) {
       start.add(Bytes(scratch).first(got.bytes));
       seen += got.bytes;
-      last_heard = time_point_never;  // now; the clock is asked when there is nothing to do
+      watch.heard(got.bytes);
       if (slice.is_over(got.bytes)) co_await slice.next();
       continue;
     }
     if (!got.would_block()) co_return Admission::gone;
-    const TimePoint now = Clock::now();
-    if (last_heard == time_point_never) last_heard = now;
-    const TimePoint patience_end = std::min(end, last_heard + patience);
-    if (now >= patience_end) co_return Admission::gone;
-    if (now - window_start >= contended_patience) {
-      if (seen - window_seen < contended_bytes_min && queue.somebody_waits()) co_return Admission::gone;
-      window_start = now;
-      window_seen = seen;
-    }
-    ReadyWait readable(*transport_, Transport::Direction::read,
-                       std::min(patience_end, window_start + contended_patience));
+    const auto wait_end = watch.wait_end();
+    if (!wait_end) co_return Admission::gone;
+    ReadyWait readable(*transport_, Transport::Direction::read, *wait_end);
     const bool ready = co_await readable;
     if (!ready && !readable.timed_out()) co_return Admission::gone;
   }
@@ -357,36 +379,23 @@ void ClientConnection::grow_receive_buffer(std::size_t message_bytes) {
 
 Task<bool> ClientConnection::read_rest(std::size_t message_bytes) {
   grow_receive_buffer(message_bytes);
-  const MemoryQueue& queue = *memory_for(message_bytes, message_.size()).queue();
   const Duration patience = sender_patience(environment_.context.shared);
-  TimePoint now = Clock::now();
-  const TimePoint end = std::min(sender_end(now, patience, message_bytes), handshake_end());
-  TimePoint last_heard = now;
-  TimePoint window_start = now;
-  std::size_t window_bytes = 0;
+  const TimePoint end = std::min(sender_end(Clock::now(), patience, message_bytes), handshake_end());
+  SenderWatch watch(patience, end, *memory_for(message_bytes, message_.size()).queue());
   TimeSlice slice(environment_.context.pump);
   while (message_.size() < message_bytes) {
     const IoResult got =
         transport_->try_read(message_.free_space().first(message_bytes - message_.size()));
     if (got.ok()) {
       message_.set_size(message_.size() + got.bytes);
-      window_bytes += got.bytes;
-      last_heard = time_point_never;  // now; the clock is asked when there is nothing to do
+      watch.heard(got.bytes);
       if (slice.is_over(got.bytes)) co_await slice.next();
       continue;
     }
     if (!got.would_block()) co_return false;
-    now = Clock::now();
-    if (last_heard == time_point_never) last_heard = now;
-    if (now - window_start >= contended_patience) {
-      if (window_bytes < contended_bytes_min && queue.somebody_waits()) break;
-      window_start = now;
-      window_bytes = 0;
-    }
-    const TimePoint patience_end = std::min(end, last_heard + patience);
-    if (now >= patience_end) break;
-    ReadyWait readable(*transport_, Transport::Direction::read,
-                       std::min(patience_end, window_start + contended_patience));
+    const auto wait_end = watch.wait_end();
+    if (!wait_end) break;
+    ReadyWait readable(*transport_, Transport::Direction::read, *wait_end);
     const bool ready = co_await readable;
     if (!ready && !readable.timed_out()) co_return false;
     slice.renew();
@@ -427,12 +436,9 @@ Task<ClientConnection::Admission> ClientConnection::decompress() {
       const bool go_on = co_await answering;
       co_return go_on ? Admission::refused : Admission::gone;
     }
-    const std::function<bool()> wanted = [this] {
-      return !closing_ && !transport_->peer_hung_up();
-    };
-    auto taking = allocate_or_wait(environment_.context.loop, budget, whole,
-                                   Clock::now() + room_wait_max, wanted);
-    auto buffer = co_await taking;
+    const std::function<bool()> wanted = [this] { return is_wanted(); };
+    auto buffer =
+        co_await allocate_or_wait(environment_.context.loop, budget, whole, Clock::now() + room_wait_max, wanted);
     if (!buffer) {
       environment_.context.shared.metrics.requests_refused.add();
       const Bytes start = message_.bytes().first(std::min(message_.size(), answer_told_by));

@@ -52,8 +52,7 @@ Task<bool> ClientConnection::write_watched(std::span<iovec> pieces, TimePoint* f
 
 Task<bool> ClientConnection::write_response(exec::Response& response, TimePoint* first_tried) {
   if (compresses_replies()) {
-    auto writing = write_compressed(response, first_tried);
-    co_return co_await writing;
+    co_return co_await write_compressed(response, first_tried);
   }
   Framed framed;
   frame(response, framed);
@@ -110,8 +109,7 @@ Task<bool> ClientConnection::write_compressed(const exec::Response& response, Ti
     context.shared.metrics.uncompressed_replies.add();
   }
   context.shared.metrics.bytes_out.add(bytes_of({pieces.data(), pieces.size()}));
-  auto writing = write_watched({pieces.data(), pieces.size()}, first_tried);
-  co_return co_await writing;
+  co_return co_await write_watched({pieces.data(), pieces.size()}, first_tried);
 }
 
 }  // namespace spillway::server

@@ -7,13 +7,13 @@
 #include <cstdio>
 #include <filesystem>
 #include <list>
-#include <optional>
 #include <stdexcept>
 #include <utility>
 
 #include "allocator/budget.h"
 #include "proxy/auth/logical_clock.h"
 #include "proxy/base/log.h"
+#include "proxy/base/run_alone.h"
 #include "proxy/base/tcp_transport.h"
 #include "proxy/cluster/config_client.h"
 #include "proxy/config/tls.h"
@@ -105,10 +105,6 @@ Task<Findings> find_shards(DoctorLinks links, const Config& config, shard::Gatew
   co_return found;
 }
 
-std::vector<std::string> lines_of(const Credentials::Ptr& credentials) {
-  return credentials ? credentials->warnings() : std::vector<std::string>();
-}
-
 // Each port that a start opens, as a filter of ss.
 std::string filter_of_ports(const NetConfig& net) {
   std::string all = fmt::format("sport = :{}", net.port);
@@ -154,12 +150,6 @@ Findings of_start(const Config& config, const std::shared_ptr<const catalog::Rou
   return found;
 }
 
-Task<void> examine_and_stop(DoctorLinks links, const Config& config, const catalog::RoutingSnapshot& routing,
-                            const Credentials& credentials, Findings& into) {
-  into = co_await examine_servers(links, config, routing, credentials);
-  links.loop.stop();
-}
-
 Findings examine(const LoadResult& loaded) {
   Findings found;
   const Config& config = loaded.config;
@@ -179,16 +169,13 @@ Findings examine(const LoadResult& loaded) {
                      "chown root:spillway FILE; chmod 0640 FILE (a key file: chown spillway, chmod 0400)"});
     return found;
   }
-  for (const std::string& warning : lines_of(*credentials)) {
+  for (const std::string& warning : (*credentials)->warnings()) {
     found.push_back({Severity::warning, "certificates", warning, "renew it, then: systemctl reload spillway"});
   }
   Loop loop;
   Pump pump(loop);
   TcpNetwork network(loop, TcpOptions());
-  Findings servers;
-  loop.spawn(examine_and_stop({loop, pump, network}, config, *routing, **credentials, servers));
-  loop.run();
-  add_all(found, std::move(servers));
+  add_all(found, run_alone(loop, examine_servers({loop, pump, network}, config, *routing, **credentials)));
   return found;
 }
 
@@ -214,16 +201,14 @@ Task<Findings> examine_servers(DoctorLinks links, const Config& config, const ca
                     credentials.shards[shard.index]},
                    {}});
   }
-  auto first = examine_all(settings, patience_of(config), all);
-  co_await first;
+  co_await examine_all(settings, patience_of(config), all);
   const auto good = [](const HostReport& host) { return !host.error; };
   if (in_cluster && std::any_of(all.front().hosts.begin(), all.front().hosts.end(), good)) {
     shard::GatewayOptions options = gateway_options(config, routing);
     options.credentials = credentials.shards;
     auto finding = find_shards(links, config, std::move(options), budget, all);
     found = co_await finding;
-    auto second = examine_all(settings, patience_of(config), all);
-    co_await second;
+    co_await examine_all(settings, patience_of(config), all);
   }
   Findings judged;
   std::vector<HostReport> hosts;

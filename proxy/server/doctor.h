@@ -3,8 +3,6 @@
 // nothing; listens on the configured ports for a moment, if they are free.
 #pragma once
 
-#include <memory>
-
 #include "proxy/base/pump.h"
 #include "proxy/config/config.h"
 #include "proxy/server/credentials.h"

@@ -11,6 +11,7 @@
 
 #include "allocator/cgroup.h"
 #include "allocator/limits.h"
+#include "proxy/base/number.h"
 #include "proxy/config/text.h"
 #include "proxy/server/listener.h"
 

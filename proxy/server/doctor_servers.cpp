@@ -9,6 +9,7 @@
 
 #include "proxy/auth/service_login.h"
 #include "proxy/base/clock.h"
+#include "proxy/server/ask_shard.h"
 #include "proxy/shard/connect.h"
 #include "proxy/shard/handshake.h"
 #include "proxy/shard/log_in.h"
@@ -37,14 +38,6 @@ BsonDoc command(std::string_view name, std::string_view flag = {}) {
   return std::move(out).finish();
 }
 
-BsonDoc find_identity() {
-  BsonWriter out;
-  out.append("find", "system.version");
-  out.begin_document("filter").append("_id", "shardIdentity").end();
-  out.append("limit", std::int64_t{1}).append("singleBatch", true).append("$db", "admin");
-  return std::move(out).finish();
-}
-
 // The host's connection, as far as it came.
 struct Visit {
   shard::PoolSettings settings;
@@ -59,19 +52,8 @@ void fail(HostReport& report, DoctorStep step, Error why) {
   report.error = std::move(why);
 }
 
-// Whether a first hello is answered over a connection of this kind. No certificate is checked.
-Task<bool> answers_with(shard::PoolSettings settings, HostAddress address, TimePoint deadline) {
-  auto connected = co_await shard::connect(settings, address, deadline);
-  if (connected.has_error()) co_return false;
-  const std::unique_ptr<shard::Connection> connection = *std::move(connected);
-  const auto introduced = co_await shard::introduce(*connection, settings.introduction, settings.budgets(), deadline);
-  connection->transport().close();
-  // Any answer, also an error, shows that the server speaks it.
-  co_return introduced.has_value() ||
-      !(introduced.error().is(ErrorCode::host_unreachable) || introduced.error().is(ErrorCode::network_timeout));
-}
-
-// The other way to speak, in a try of its own: what a wrong `tls=` looks like depends on both sides.
+// The other way to speak, in a try of its own: what a wrong `tls=` looks like depends on both sides. No certificate is
+// checked.
 Task<void> try_other_way(Visit visit) {
   const bool tls = visit.settings.tls != nullptr;
   if (tls) {
@@ -83,7 +65,7 @@ Task<void> try_other_way(Visit visit) {
     if (made.has_error()) co_return;
     visit.settings.tls = *std::move(made);
   }
-  const bool answered = co_await answers_with(visit.settings, visit.report.address, visit.deadline());
+  const bool answered = co_await shard::answers(visit.settings, visit.report.address, visit.deadline());
   (tls ? visit.report.speaks_plain : visit.report.speaks_tls) = answered;
 }
 
@@ -124,7 +106,8 @@ Task<void> ask_facts(const Visit& visit, shard::Connection& connection) {
   auto looking = ask_host(visit, connection, command("connectionStatus", "showPrivileges"));
   report.login = co_await looking;
   if (report.server.type != ServerType::standalone && report.server.type != ServerType::rs_primary) co_return;
-  auto finding = ask_host(visit, connection, find_identity(), &report.read_refused);
+  auto finding =
+      ask_host(visit, connection, find_by_id("system.version", "admin", "shardIdentity"), &report.read_refused);
   const BsonDoc found = co_await finding;
   const auto cursor = wire::parse_cursor_reply(found.view());
   report.owned = !cursor.has_error() && cursor->batch.first().is_document();
@@ -135,9 +118,8 @@ Task<void> ask_facts(const Visit& visit, shard::Connection& connection) {
 
 Task<void> examine_connected(const Visit& visit, shard::Connection& connection) {
   HostReport& report = visit.report;
-  auto introducing =
-      shard::introduce(connection, visit.settings.introduction, visit.settings.budgets(), visit.deadline());
-  auto introduced = co_await introducing;
+  auto introduced =
+      co_await shard::introduce(connection, visit.settings.introduction, visit.settings.budgets(), visit.deadline());
   if (introduced.has_error()) {
     fail(report, DoctorStep::hello, introduced.error());
     co_return;
@@ -471,14 +453,9 @@ Task<std::vector<HostReport>> examine_place(const shard::PoolSettings& settings,
       if (reports.size() == hosts_max) break;
       HostReport& report = reports.emplace_back();
       report.address = address;
-      const shard::PoolSettings with{.loop = settings.loop,
-                                     .network = settings.network,
-                                     .budget = settings.budget,
-                                     .link_budget = settings.link_budget,
-                                     .introduction = settings.introduction,
-                                     .limits = {},
-                                     .tls = place.credentials.tls,
-                                     .login = place.credentials.login};
+      shard::PoolSettings with = settings;
+      with.tls = place.credentials.tls;
+      with.login = place.credentials.login;
       visits.start(examine_host(Visit{with, place, patience, report}));
     }
     co_await visits.wait();

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -179,6 +178,10 @@ std::uint64_t limit_beside(std::uint64_t limit_bytes, std::uint64_t held_bytes, 
   return std::min(limit_bytes, std::max({rest, kept, least_beside_bytes}));
 }
 
+void share_memory(MemoryBudget& own, std::uint64_t limit_bytes, std::uint64_t held_bytes) noexcept {
+  if (limit_bytes != 0) own.set_limit(limit_beside(limit_bytes, held_bytes, own.usage()));
+}
+
 Handover::Handover(Loop& loop, const exec::Services& shared, std::vector<Worker*> workers, Listener& listener,
                    Shutdown& shutdown, Options options)
     : loop_(loop),
@@ -235,7 +238,7 @@ void Handover::begin() {
   auto [ours, theirs] = HandoverChannel::make_pair();
   channel_ = std::make_unique<HandoverChannel>(loop_, std::move(ours));
   memory_limit_bytes_ = shared_.memory.process.usage().limit_bytes;
-  share_memory(shared_.facts.base_bytes);
+  share_memory(shared_.memory.process, memory_limit_bytes_, shared_.facts.base_bytes);
   state_ = State::starting;
   channel_->send(OfferedSockets::offer(options_.offer()));
   started_ = launch(path, options_.arguments, theirs.get());
@@ -295,14 +298,8 @@ void Handover::stop() {
   if (state_ == State::starting) give_up();
 }
 
-void Handover::share_memory(std::uint64_t held_bytes) {
-  if (memory_limit_bytes_ == 0) return;
-  MemoryBudget& own = shared_.memory.process;
-  own.set_limit(limit_beside(memory_limit_bytes_, held_bytes, own.usage()));
-}
-
 void Handover::tell_held() {
-  share_memory(memory_limit_bytes_);
+  share_memory(shared_.memory.process, memory_limit_bytes_, memory_limit_bytes_);
   BsonWriter body;
   body.append("bytes", static_cast<std::int64_t>(process_resident_bytes()));
   channel_->send(HandoverChannel::message("held", std::move(body).finish()));

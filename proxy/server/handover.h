@@ -85,7 +85,6 @@ class Handover final : private Timer {
   Duration announced_for() const;
   Task<void> tell_others();
   Task<void> stay();
-  void share_memory(std::uint64_t bytes);
   void tell_held();
   void on_timer() override;
 
@@ -109,5 +108,7 @@ class Handover final : private Timer {
 // A process's own limit while another process holds `held_bytes`. `now`: its use, and its limit so far. The result is
 // not below the use, unless the use exceeds the limit so far.
 std::uint64_t limit_beside(std::uint64_t limit_bytes, std::uint64_t held_bytes, const BudgetUsage& now) noexcept;
+// Gives `own` that limit. Nothing happens if there is none (0).
+void share_memory(MemoryBudget& own, std::uint64_t limit_bytes, std::uint64_t held_bytes) noexcept;
 
 }  // namespace spillway::server

@@ -7,7 +7,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <optional>
 #include <stdexcept>
 #include <system_error>
 

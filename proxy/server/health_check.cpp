@@ -1,21 +1,18 @@
 #include "proxy/server/health_check.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
 #include <memory>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "allocator/budget.h"
 #include "proxy/base/credentials_directory.h"
 #include "proxy/base/loop.h"
+#include "proxy/base/run_alone.h"
 #include "proxy/base/tcp_transport.h"
 #include "proxy/base/tls_context.h"
 #include "proxy/server/command_line.h"
@@ -110,8 +107,7 @@ Task<Result<std::string>> find_out(const shard::PoolSettings& settings, const Ne
   bool refused = greeted.answered && greeted.error->is(ErrorCode::ingress_request_rate_limit_exceeded);
   const bool silent = !greeted.answered && Clock::now() >= hello_end;
   if (!greeted.answered && !silent) {
-    auto looking = closes_unasked(settings.network, address, std::min(end, Clock::now() + reason_time_max));
-    refused = co_await looking;
+    refused = co_await closes_unasked(settings.network, address, std::min(end, Clock::now() + reason_time_max));
   }
   if (!refused && !silent) co_return *greeted.error;
   const std::string state = refused ? "alive, but takes no more clients for now" : "alive, but lets clients wait";
@@ -123,12 +119,6 @@ Task<Result<std::string>> find_out(const shard::PoolSettings& settings, const Ne
   }
   if (silent) co_return *greeted.error;
   co_return state;
-}
-
-Task<void> find_out_and_stop(const shard::PoolSettings& settings, const NetConfig& net,
-                             std::optional<Result<std::string>>& outcome) {
-  outcome = co_await find_out(settings, net);
-  settings.loop.stop();
 }
 
 }  // namespace
@@ -152,10 +142,7 @@ Result<std::string> ask_health(const NetConfig& net) {
                                      .introduction = {"spillway --healthcheck", {}},
                                      .limits = {},
                                      .tls = *tls};
-  std::optional<Result<std::string>> outcome;
-  loop.spawn(find_out_and_stop(settings, net, outcome));
-  if (!outcome) loop.run();
-  return *std::move(outcome);
+  return run_alone(loop, find_out(settings, net));
 }
 
 int health_check(const LoadResult& loaded) {

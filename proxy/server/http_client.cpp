@@ -79,8 +79,7 @@ Task<Result<HttpAnswer>> exchange(Transport& transport, std::string head, std::s
   std::array<iovec, 2> pieces{iovec{head.data(), head.size()},
                               iovec{const_cast<char*>(body.data()), body.size()}};
   AnswerReader reader(answer_bytes_max);
-  auto writing = write_all(transport, {pieces.data(), body.empty() ? 1U : 2U}, deadline);
-  const bool written = co_await writing;
+  const bool written = co_await write_all(transport, {pieces.data(), body.empty() ? 1U : 2U}, deadline);
   if (written) {
     co_await read_answer(transport, reader, deadline);
   }

@@ -6,7 +6,6 @@
 #include <charconv>
 #include <chrono>
 #include <iterator>
-#include <string_view>
 #include <vector>
 
 #include "cursor/bson_writer.h"

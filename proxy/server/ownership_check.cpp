@@ -23,15 +23,6 @@ using catalog::ShardIndex;
 // Another process may write the same fingerprint between our read and our write.
 constexpr int write_attempts_max = 3;
 
-BsonDoc find_by_id(std::string_view collection, std::string_view db, std::string_view id) {
-  BsonWriter find;
-  find.append("find", collection);
-  find.begin_document("filter").append("_id", id).end();
-  find.append("limit", std::int64_t{1}).append("singleBatch", true);
-  find.append("$db", db);
-  return std::move(find).finish();
-}
-
 // The default key's collections have no name of their own.
 std::string fingerprint_id(const CollectionRouting& collection) {
   return collection.ns.empty() ? "*" : collection.ns;

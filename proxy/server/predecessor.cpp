@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 
-#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <stdexcept>
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "proxy/base/log.h"
+#include "proxy/base/number.h"
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/server/handover.h"
 
@@ -25,13 +25,10 @@ constexpr auto offer_max = std::chrono::seconds(10);
 FileDescriptor Predecessor::channel_of_environment() {
   const char* const text = std::getenv(handover_variable);
   if (text == nullptr) return {};
-  const std::string_view view(text);
-  int number = -1;
-  const auto [end, error] = std::from_chars(view.data(), view.data() + view.size(), number);
-  const bool is_number = error == std::errc() && end == view.data() + view.size();
+  const int number = parse_number<int>(text).value_or(-1);
   int domain = 0, type = 0;
   socklen_t bytes = sizeof domain;
-  if (!is_number || ::getsockopt(number, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) != 0 || domain != AF_UNIX ||
+  if (::getsockopt(number, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) != 0 || domain != AF_UNIX ||
       ::getsockopt(number, SOL_SOCKET, SO_TYPE, &type, &bytes) != 0 || type != SOCK_SEQPACKET) {
     throw std::runtime_error(fmt::format("{} names no channel of another process", handover_variable));
   }
@@ -75,7 +72,8 @@ bool Predecessor::take_over(Listener& listener, const std::function<void()>& sta
 void Predecessor::heard(HandoverChannel::Message message, Listener& listener, const std::function<void()>& start) {
   const DocView body = message.body.view();
   if (message.kind == "held") {
-    share_memory(static_cast<std::uint64_t>(std::max<std::int64_t>(body["bytes"].to_int64().value_or(0), 0)));
+    const std::int64_t held_bytes = std::max<std::int64_t>(body["bytes"].to_int64().value_or(0), 0);
+    share_memory(shared_.memory.process, memory_limit_bytes_, static_cast<std::uint64_t>(held_bytes));
   } else if (message.kind == "serve" && !serves_) {
     listener.set_next_connection_id(body["nextConnection"].to_int64().value_or(1));
     asked_again_ = body["again"].truthy();
@@ -86,12 +84,6 @@ void Predecessor::heard(HandoverChannel::Message message, Listener& listener, co
   } else {
     log::warning("the process before this one says \"{}\", which means nothing now", message.kind);
   }
-}
-
-void Predecessor::share_memory(std::uint64_t held_bytes) {
-  if (memory_limit_bytes_ == 0) return;
-  MemoryBudget& own = shared_.memory.process;
-  own.set_limit(limit_beside(memory_limit_bytes_, held_bytes, own.usage()));
 }
 
 }  // namespace spillway::server

@@ -37,7 +37,6 @@ class Predecessor {
 
  private:
   void heard(HandoverChannel::Message message, Listener& listener, const std::function<void()>& start);
-  void share_memory(std::uint64_t held_bytes);
 
   Loop& loop_;
   const exec::Services shared_;

@@ -9,9 +9,7 @@
 #include <cstdio>
 #include <exception>
 #include <fstream>
-#include <optional>
 #include <stdexcept>
-#include <thread>
 
 #include "allocator/limits.h"
 #include "allocator/memory_layer.h"
@@ -142,8 +140,7 @@ class StartCheck {
 
  private:
   Task<void> check() {
-    auto waiting = worker_.context().gateway.wait_until_known(Clock::now() + start_wait_max);
-    const bool known = co_await waiting;
+    const bool known = co_await worker_.context().gateway.wait_until_known(Clock::now() + start_wait_max);
     exec::Context& context = worker_.context();
     // In a cluster these are the config servers, and join() tells of them.
     if (!known && !context.shared.cluster) {
@@ -153,8 +150,7 @@ class StartCheck {
       co_await join(context);
     }
     if (context.shared.users_from && !ended_.load()) {
-      auto reading = read_users(context);
-      const bool read = co_await reading;
+      const bool read = co_await read_users(context);
       // Clients that are logged in would lose their connections.
       if (!read && replaces_) refusal_ = "without its users it does not replace a process that has them";
     }

@@ -11,7 +11,6 @@
 #include "proxy/base/file_descriptor.h"
 #include "proxy/config/config.h"
 #include "proxy/exec/core/context.h"
-#include "proxy/server/listener.h"
 #include "proxy/server/worker.h"
 
 namespace spillway::server {

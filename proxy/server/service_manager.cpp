@@ -7,12 +7,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <system_error>
+
+#include "proxy/base/number.h"
 
 namespace spillway::server {
 
@@ -24,11 +25,7 @@ constexpr timeval send_max{1, 0};
 
 std::optional<std::int64_t> number(const char* text) noexcept {
   if (text == nullptr) return std::nullopt;
-  const std::string_view view(text);
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(view.data(), view.data() + view.size(), value);
-  if (error != std::errc() || end != view.data() + view.size()) return std::nullopt;
-  return value;
+  return parse_number<std::int64_t>(text);
 }
 
 // Both variables name the process that they are for; a missing one is for any.

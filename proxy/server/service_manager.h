@@ -9,7 +9,6 @@
 
 #include <chrono>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <vector>
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <boost/asio/signal_set.hpp>
-#include <cstdint>
 #include <functional>
 #include <vector>
 

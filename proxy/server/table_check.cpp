@@ -3,10 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "proxy/base/log.h"
 #include "proxy/catalog/routing_change.h"

@@ -16,6 +16,7 @@
 
 #include "cursor/bson_writer.h"
 #include "cursor/utf8.h"
+#include "proxy/base/run_alone.h"
 #include "proxy/base/tcp_transport.h"
 #include "proxy/server/command_line.h"
 #include "proxy/server/health_check.h"
@@ -93,21 +94,12 @@ bool pause(bool keys) {
   return false;
 }
 
-Task<void> ask_and_stop(Loop& loop, Network& network, shard::HostAddress address,
-                        std::optional<Result<HttpAnswer>>& outcome) {
-  auto getting = http_get(network, std::move(address), "/live", Clock::now() + answer_patience);
-  outcome = co_await getting;
-  loop.stop();
-}
-
 Result<std::string> ask(const shard::HostAddress& address) {
   Loop loop;
   TcpNetwork network(loop, TcpOptions());
-  std::optional<Result<HttpAnswer>> outcome;
-  loop.spawn(ask_and_stop(loop, network, address, outcome));
-  if (!outcome) loop.run();
-  if (outcome->has_error()) return outcome->error();
-  HttpAnswer answer = **std::move(outcome);
+  auto outcome = run_alone(loop, http_get(network, address, "/live", Clock::now() + answer_patience));
+  if (outcome.has_error()) return outcome.error();
+  HttpAnswer answer = *std::move(outcome);
   if (answer.status == 200) return std::move(answer.body);
   return Error(ErrorCode::operation_failed, fmt::format("the answer is {}: {}", answer.status, answer.body));
 }

@@ -4,11 +4,11 @@
 #include <sys/random.h>
 
 #include <algorithm>
-#include <charconv>
 #include <stdexcept>
 #include <utility>
 
 #include "proxy/base/log.h"
+#include "proxy/base/number.h"
 #include "proxy/server/http_client.h"
 
 namespace spillway::server {
@@ -29,10 +29,7 @@ bool may_be_repeated(const Result<HttpAnswer>& answer) noexcept {
 
 // In seconds; a date counts as missing.
 Duration retry_after_of(const HttpAnswer& answer) noexcept {
-  std::uint32_t seconds = 0;
-  const char* const end = answer.retry_after.data() + answer.retry_after.size();
-  const auto [stopped, failed] = std::from_chars(answer.retry_after.data(), end, seconds);
-  return failed == std::errc() && stopped == end ? Duration(std::chrono::seconds(seconds)) : Duration::zero();
+  return std::chrono::seconds(parse_number<std::uint32_t>(answer.retry_after).value_or(0));
 }
 
 }  // namespace
@@ -152,8 +149,7 @@ Task<void> TraceExporter::send(Batch batch) {
   std::string why = "the router shuts down";
   for (;;) {
     while (Clock::now() < std::min(not_before_, stop_at_)) {
-      auto pausing = pause_until(std::min(not_before_, stop_at_));
-      co_await pausing;
+      co_await pause_until(std::min(not_before_, stop_at_));
     }
     const TimePoint now = Clock::now();
     if (now >= stop_at_) {

@@ -143,13 +143,20 @@ Task<void> Worker::ask_to_leave() {
   }
 }
 
+// `work` may end connections at once, which removes them from the set.
+template <class Work>
+void Worker::for_each_connection(const Work& work) {
+  const std::vector<ClientConnection*> all(connections_.begin(), connections_.end());
+  for (ClientConnection* connection : all) {
+    if (connections_.contains(connection)) work(*connection);
+  }
+}
+
 void Worker::close_others(Duration idle) {
   loop_.post([this, idle] {
-    const std::vector<ClientConnection*> all(connections_.begin(), connections_.end());
-    for (ClientConnection* connection : all) {
-      if (!connections_.contains(connection)) continue;
-      if (!connection->relayed() && !connection->may_leave() && connection->idle_for(idle)) connection->close(true);
-    }
+    for_each_connection([idle](ClientConnection& connection) {
+      if (!connection.relayed() && !connection.may_leave() && connection.idle_for(idle)) connection.close(true);
+    });
   });
 }
 
@@ -162,11 +169,7 @@ Task<void> Worker::run_connection(std::unique_ptr<ClientConnection> connection) 
 }
 
 void Worker::close_sessions(bool drain) {
-  // close() may end a connection at once, which removes it from the set.
-  const std::vector<ClientConnection*> all(connections_.begin(), connections_.end());
-  for (ClientConnection* connection : all) {
-    if (connections_.contains(connection)) connection->close(drain);
-  }
+  for_each_connection([drain](ClientConnection& connection) { connection.close(drain); });
 }
 
 Task<void> Worker::housekeeping() {
@@ -246,12 +249,9 @@ void Worker::begin_drain() {
 // Running operations get the reason; then cursors go, since a shard may be waiting for their end; then the calls.
 Task<void> Worker::cut_sessions() {
   log::info("{} requests that are still running are cut", connections_.size());
-  const std::vector<ClientConnection*> all(connections_.begin(), connections_.end());
-  for (ClientConnection* connection : all) {
-    if (!connections_.contains(connection)) continue;  // the previous one's end closed it, too
-    connection->interrupt(
-        Error(ErrorCode::interrupted_at_shutdown, "operation was interrupted: the router shuts down"));
-  }
+  for_each_connection([](ClientConnection& connection) {
+    connection.interrupt(Error(ErrorCode::interrupted_at_shutdown, "operation was interrupted: the router shuts down"));
+  });
   const TimePoint answered_by = Clock::now() + interrupted_answer_time_max;
   while (!connections_.empty() && Clock::now() < answered_by) co_await loop_.sleep_for(look_interval);
   if (connections_.empty()) co_return;

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <span>
 #include <thread>
 #include <vector>
 
@@ -96,6 +95,8 @@ class Worker {
   std::int64_t connections() const noexcept { return connection_count_.load(std::memory_order_relaxed); }
 
  private:
+  template <class Work>
+  void for_each_connection(const Work& work);
   void begin_connection(std::unique_ptr<ClientConnection> connection);
   Task<void> run_connection(std::unique_ptr<ClientConnection> connection);
   Task<void> ask_to_leave();

@@ -27,4 +27,14 @@ Task<Result<std::unique_ptr<Connection>>> connect(const PoolSettings& settings, 
   co_return std::make_unique<Connection>(std::move(transport), address, settings.pump);
 }
 
+Task<bool> answers(const PoolSettings& settings, HostAddress address, TimePoint deadline) {
+  auto connected = co_await connect(settings, address, deadline);
+  if (connected.has_error()) co_return false;
+  const std::unique_ptr<Connection> connection = *std::move(connected);
+  const Introduction introduction{settings.introduction.application_name, {}};
+  const auto introduced = co_await introduce(*connection, introduction, settings.budgets(), deadline);
+  co_return introduced.has_value() ||
+      !(introduced.error().is(ErrorCode::host_unreachable) || introduced.error().is(ErrorCode::network_timeout));
+}
+
 }  // namespace spillway::shard

@@ -22,4 +22,7 @@ inline bool may_lack_tls(const Error& failed) noexcept {
 Task<Result<std::unique_ptr<Connection>>> connect(const PoolSettings& settings, HostAddress address,
                                                   TimePoint deadline, TimePoint reached_by = time_point_never);
 
+// Does the host answer a first hello over a connection with these settings? An error is an answer, too.
+Task<bool> answers(const PoolSettings& settings, HostAddress address, TimePoint deadline);
+
 }  // namespace spillway::shard

@@ -3,11 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <functional>
 
-#include "allocator/limits.h"
 #include "proxy/base/memory_wait.h"
 #include "proxy/shard/message_turns.h"
 #include "proxy/shard/shard_time.h"
@@ -347,13 +345,11 @@ Task<Result<Buffer>> Connection::decompressed(const Incoming& incoming, const Bu
   } else if (auto buffer = allocate_now(budget, size)) {
     plain = *std::move(buffer);
   } else {
-    auto waiting = wait_for_room({}, budget, size, deadline);
-    auto waited = co_await waiting;
+    auto waited = co_await wait_for_room({}, budget, size, deadline);
     if (waited.has_error()) co_return waited.error();
     plain = *std::move(waited);
   }
-  auto unpacking = unpack_in_turns(*pump_, budget, incoming.header, *header, {plain.data(), size});
-  const auto done = co_await unpacking;
+  const auto done = co_await unpack_in_turns(*pump_, budget, incoming.header, *header, {plain.data(), size});
   if (done.has_error()) co_return broken_by(done.error());
   if (broken_) co_return wait_failed(false);  // meanwhile
   plain.set_size(size);

@@ -7,13 +7,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <memory>
 #include <tuple>
 #include <utility>
 
 #include "proxy/base/credentials_directory.h"
 #include "proxy/base/log.h"
+#include "proxy/base/number.h"
 
 namespace spillway::shard {
 
@@ -203,9 +203,8 @@ std::optional<HostAddress> parse_host_address(std::string_view text, std::uint16
   });
   address.host = std::move(name);
   if (!port.empty()) {
-    const char* const end = port.data() + port.size();
-    const auto [at, failed] = std::from_chars(port.data(), end, address.port);
-    if (failed != std::errc() || at != end || address.port == 0) return std::nullopt;
+    address.port = parse_number<std::uint16_t>(port).value_or(0);
+    if (address.port == 0) return std::nullopt;
   }
   return address;
 }

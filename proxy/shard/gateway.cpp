@@ -2,11 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
 #include <chrono>
 
-#include "allocator/limits.h"
 #include "proxy/base/log.h"
 #include "proxy/base/log_pace.h"
 #include "proxy/shard/call_counts.h"
@@ -407,8 +404,7 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
 
 Task<Result<Lease>> GatewayImpl::lease(RemoteShard& shard, const CallOptions& options,
                                        TimePoint patience_end) {
-  auto leasing = shard.lease(options, std::min(options.deadline, patience_end));
-  auto leased = co_await leasing;
+  auto leased = co_await shard.lease(options, std::min(options.deadline, patience_end));
   if (leased.has_error() && Clock::now() >= options.deadline) co_return time_limit_exceeded();
   co_return std::move(leased);
 }

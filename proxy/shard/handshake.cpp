@@ -1,6 +1,5 @@
 #include "proxy/shard/handshake.h"
 
-#include <fmt/format.h>
 #include <sys/utsname.h>
 
 #include <algorithm>

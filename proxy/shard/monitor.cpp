@@ -141,8 +141,7 @@ Task<Error> Monitor::explain(Error why) {
     co_return why;
   }
   if (!speaks_plain_ && !stopped_) {
-    auto asking = answers_plain();
-    speaks_plain_ = co_await asking;
+    speaks_plain_ = co_await answers_plain();
   }
   if (speaks_plain_.value_or(false)) {
     why.message += "; it answers in plain text (in a cluster, net.tls.mode says how its servers are spoken to, too; "
@@ -156,16 +155,7 @@ Task<bool> Monitor::answers_plain() {
   plain.tls = nullptr;
   const TimePoint deadline =
       Clock::now() + std::chrono::milliseconds(std::min(reconnect_attempt_ms, settings_.connect_timeout_ms));
-  auto connecting = shard::connect(plain, address_, deadline);
-  auto connected = co_await connecting;
-  if (connected.has_error()) co_return false;
-  const std::unique_ptr<Connection> connection = *std::move(connected);
-  const Introduction introduction{settings_.introduction.application_name, {}};
-  auto introducing = introduce(*connection, introduction, plain.budgets(), deadline);
-  const auto introduced = co_await introducing;
-  // Any answer, also an error, shows that the server speaks it.
-  co_return introduced.has_value() ||
-      !(introduced.error().is(ErrorCode::host_unreachable) || introduced.error().is(ErrorCode::network_timeout));
+  co_return co_await answers(plain, address_, deadline);
 }
 
 // Once per connection: the next connection to this address may reach another server.

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -211,9 +210,7 @@ Task<void> Pool::open_one() {
   } else {
     connection = *std::move(connected);
     opening_.push_back(*connection);
-    auto introducing =
-        introduce(*connection, settings_.introduction, settings_.budgets(), deadline);
-    auto described = co_await introducing;
+    auto described = co_await introduce(*connection, settings_.introduction, settings_.budgets(), deadline);
     if (described.has_error()) {
       failed = described.error();
     } else if (login) {

@@ -272,8 +272,8 @@ Task<Result<Lease>> RemoteShard::lease(const CallOptions& options, TimePoint unt
   auto member = co_await choose(options, until);
   if (member.has_error()) co_return member.error();
   const TimePoint connected_by = std::min(options.deadline, Clock::now() + connect_timeout());
-  auto acquiring = pool_of(**member, options).acquire(connected_by, options.deadline, options.bulk, options.interrupt);
-  co_return co_await acquiring;
+  co_return co_await pool_of(**member, options).acquire(connected_by, options.deadline, options.bulk,
+                                                        options.interrupt);
 }
 
 // --- housekeeping

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string>
 
 #include "cursor/bson_writer.h"
 #include "proxy/base/memory_wait.h"

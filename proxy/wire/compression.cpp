@@ -1,8 +1,6 @@
 #include "proxy/wire/compression.h"
 
 #include <snappy.h>
-#include <zlib.h>
-#include <zstd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -39,45 +37,36 @@ std::string_view take_item(std::string_view& list) noexcept {
 
 Error bad_compression(std::string text) { return Error(ErrorCode::bad_value, std::move(text)); }
 
-// A zlib stream of this thread, kept from message to message (its tables are the cost of zlib).
-class Inflater {
- public:
-  Inflater() noexcept { ready_ = inflateInit(&stream_) == Z_OK; }
-  Inflater(const Inflater&) = delete;
-  Inflater& operator=(const Inflater&) = delete;
-  ~Inflater() {
-    if (ready_) inflateEnd(&stream_);
-  }
-  // True when the stream that begins with `in` begins with out.size() bytes, which are in `out` then.
-  bool begin(Bytes in, MutableBytes out) noexcept {
-    if (!ready_ || in.empty() || inflateReset(&stream_) != Z_OK) return false;
-    stream_.next_in = const_cast<Bytef*>(in.data());
-    stream_.avail_in = static_cast<uInt>(in.size());
-    stream_.next_out = out.data();
-    stream_.avail_out = static_cast<uInt>(out.size());
-    const int result = inflate(&stream_, Z_SYNC_FLUSH);
-    return (result == Z_OK || result == Z_STREAM_END) && stream_.avail_out == 0;
-  }
-  // True when `in` is one whole stream of exactly out.size() bytes.
-  bool run(Bytes in, MutableBytes out) noexcept {
-    if (!ready_ || inflateReset(&stream_) != Z_OK) return false;
-    std::uint8_t nothing = 0;  // zlib insists on an address
-    stream_.next_in = const_cast<Bytef*>(in.empty() ? &nothing : in.data());
-    stream_.avail_in = static_cast<uInt>(in.size());
-    stream_.next_out = out.empty() ? &nothing : out.data();
-    stream_.avail_out = static_cast<uInt>(out.size());
-    return inflate(&stream_, Z_FINISH) == Z_STREAM_END && stream_.avail_in == 0 &&
-           stream_.avail_out == 0;
-  }
+// Kept from message to message.
+codec::Inflater* inflater_of_thread(Bytes in, MutableBytes out) noexcept {
+  thread_local codec::Inflater inflater;
+  if (!inflater.ready || inflateReset(&inflater.stream) != Z_OK) return nullptr;
+  inflater.give(in, out);
+  return &inflater;
+}
 
- private:
-  z_stream stream_{};
-  bool ready_ = false;
-};
+// True when the stream that begins with `in` begins with out.size() bytes, which are in `out` then.
+bool begin_zlib(Bytes in, MutableBytes out) noexcept {
+  codec::Inflater* const inflater = inflater_of_thread(in, out);
+  if (inflater == nullptr || in.empty()) return false;
+  const int result = inflate(&inflater->stream, Z_SYNC_FLUSH);
+  return (result == Z_OK || result == Z_STREAM_END) && inflater->stream.avail_out == 0;
+}
 
-Inflater& inflater_of_thread() noexcept {
-  thread_local Inflater inflater;
-  return inflater;
+// True when `in` is one whole stream of exactly out.size() bytes.
+bool decompress_zlib(Bytes in, MutableBytes out) noexcept {
+  codec::Inflater* const inflater = inflater_of_thread(in, out);
+  return inflater != nullptr && inflate(&inflater->stream, Z_FINISH) == Z_STREAM_END &&
+         inflater->stream.avail_in == 0 && inflater->stream.avail_out == 0;
+}
+
+// The bytes written; nullopt when they do not fit.
+std::optional<std::size_t> compress_zlib(Bytes in, MutableBytes out) noexcept {
+  thread_local codec::Deflater deflater;
+  if (!deflater.ready || deflateReset(&deflater.stream) != Z_OK) return std::nullopt;
+  deflater.give(in, out);
+  if (deflate(&deflater.stream, Z_FINISH) != Z_STREAM_END) return std::nullopt;
+  return out.size() - deflater.stream.avail_out;
 }
 
 // Cuts `count` bytes off, as a little-endian number; nullopt: there are fewer.
@@ -99,36 +88,6 @@ bool begin_snappy(Bytes in, MutableBytes out) noexcept {
   return true;
 }
 
-class Deflater {
- public:
-  Deflater() noexcept { ready_ = deflateInit(&stream_, Z_DEFAULT_COMPRESSION) == Z_OK; }
-  Deflater(const Deflater&) = delete;
-  Deflater& operator=(const Deflater&) = delete;
-  ~Deflater() {
-    if (ready_) deflateEnd(&stream_);
-  }
-  // The bytes written; nullopt when they do not fit.
-  std::optional<std::size_t> run(Bytes in, MutableBytes out) noexcept {
-    if (!ready_ || deflateReset(&stream_) != Z_OK) return std::nullopt;
-    std::uint8_t nothing = 0;
-    stream_.next_in = const_cast<Bytef*>(in.empty() ? &nothing : in.data());
-    stream_.avail_in = static_cast<uInt>(in.size());
-    stream_.next_out = out.data();
-    stream_.avail_out = static_cast<uInt>(out.size());
-    if (deflate(&stream_, Z_FINISH) != Z_STREAM_END) return std::nullopt;
-    return out.size() - stream_.avail_out;
-  }
-
- private:
-  z_stream stream_{};
-  bool ready_ = false;
-};
-
-struct FreeZstd {
-  void operator()(ZSTD_DCtx* context) const noexcept { ZSTD_freeDCtx(context); }
-  void operator()(ZSTD_CCtx* context) const noexcept { ZSTD_freeCCtx(context); }
-};
-
 // The window that a frame asks for (RFC 8878, section 3.1.1.1.2). A frame of a single segment has none beyond its
 // content, and decompression into one piece of memory takes none either; a larger window marks a broken sender.
 bool zstd_window_allowed(Bytes in) noexcept {
@@ -145,7 +104,7 @@ bool zstd_window_allowed(Bytes in) noexcept {
 
 Result<void> decompress_zstd(const CompressedHeader& header, MutableBytes out) {
   if (auto checked = codec::check_zstd_frame(header, out.size()); checked.has_error()) return checked;
-  thread_local const std::unique_ptr<ZSTD_DCtx, FreeZstd> context(ZSTD_createDCtx());
+  thread_local const std::unique_ptr<ZSTD_DCtx, codec::FreeZstd> context(ZSTD_createDCtx());
   if (!context) return Error(ErrorCode::exceeded_memory_limit, "no memory for a zstd context");
   const std::size_t written = ZSTD_decompressDCtx(context.get(), out.data(), out.size(),
                                                   header.payload.data(), header.payload.size());
@@ -171,7 +130,7 @@ void copy(Bytes from, std::uint8_t* to) noexcept {
 }
 
 std::optional<std::size_t> compress_zstd(Bytes in, MutableBytes out) {
-  thread_local const std::unique_ptr<ZSTD_CCtx, FreeZstd> context(ZSTD_createCCtx());
+  thread_local const std::unique_ptr<ZSTD_CCtx, codec::FreeZstd> context(ZSTD_createCCtx());
   if (!context) return std::nullopt;
   const std::size_t written =
       ZSTD_compressCCtx(context.get(), out.data(), out.size(), in.data(), in.size(), zstd_level);
@@ -188,6 +147,30 @@ std::size_t compress_snappy(Bytes in, MutableBytes out) {
 }  // namespace
 
 namespace codec {
+
+// zlib insists on addresses.
+void ZlibStream::give(Bytes in, MutableBytes out) noexcept {
+  static std::uint8_t nothing = 0;
+  stream.next_in = const_cast<Bytef*>(in.empty() ? &nothing : in.data());
+  stream.avail_in = static_cast<uInt>(in.size());
+  stream.next_out = out.empty() ? &nothing : out.data();
+  stream.avail_out = static_cast<uInt>(out.size());
+}
+
+void write_envelope(MutableBytes out, std::size_t total, Compressor compressor, MessageHeader plain) {
+  store_le(out.data() + 16, plain.op_code);
+  store_le(out.data() + 20, plain.message_length - static_cast<std::int32_t>(limits::message_header_bytes));
+  out[24] = static_cast<std::uint8_t>(compressor);
+  plain.message_length = static_cast<std::int32_t>(total);
+  plain.op_code = static_cast<std::int32_t>(OpCode::compressed);
+  write_header(out.data(), plain);
+}
+
+void write_plain_header(MutableBytes out, MessageHeader outer, const CompressedHeader& header) {
+  outer.message_length = static_cast<std::int32_t>(out.size());
+  outer.op_code = header.original_opcode;
+  write_header(out.data(), outer);
+}
 
 Error size_differs(std::size_t declared) {
   return bad_compression("decompressing the message did not yield the declared " + std::to_string(declared) +
@@ -311,7 +294,7 @@ std::optional<std::uint32_t> peek_compressed_flags(Bytes start) {
       begun = begin_snappy(payload, flags);
       break;
     case Compressor::zlib:
-      begun = inflater_of_thread().begin(payload, flags);
+      begun = begin_zlib(payload, flags);
       break;
     case Compressor::zstd:
       break;
@@ -365,10 +348,9 @@ Result<void> decompress(const CompressedHeader& header, MutableBytes out) {
       return {};
     case Compressor::snappy:
       return decompress_snappy(header, out);
-    case Compressor::zlib: {
-      if (!inflater_of_thread().run(header.payload, out)) return size_differs(out.size());
+    case Compressor::zlib:
+      if (!decompress_zlib(header.payload, out)) return size_differs(out.size());
       return {};
-    }
     case Compressor::zstd:
       return decompress_zstd(header, out);
   }
@@ -377,9 +359,7 @@ Result<void> decompress(const CompressedHeader& header, MutableBytes out) {
 
 Result<void> decompress_message(MessageHeader outer, const CompressedHeader& header,
                                 MutableBytes out) {
-  outer.message_length = static_cast<std::int32_t>(out.size());
-  outer.op_code = header.original_opcode;
-  write_header(out.data(), outer);
+  codec::write_plain_header(out, outer, header);
   return decompress(header, out.subspan(limits::message_header_bytes));
 }
 
@@ -410,11 +390,9 @@ Result<std::size_t> compress(Compressor compressor, Bytes in, MutableBytes out) 
     case Compressor::snappy:
       written = compress_snappy(in, out);
       break;
-    case Compressor::zlib: {
-      thread_local Deflater deflater;
-      written = deflater.run(in, out);
+    case Compressor::zlib:
+      written = compress_zlib(in, out);
       break;
-    }
     case Compressor::zstd:
       written = compress_zstd(in, out);
       break;
@@ -437,13 +415,7 @@ Result<std::size_t> compress_message(Compressor compressor, Bytes whole_message,
   Result<std::size_t> written = compress(compressor, body, out.subspan(compressed_prefix_bytes));
   if (!written) return written;
   const std::size_t total = compressed_prefix_bytes + *written;
-  write_header(out.data(),
-               {static_cast<std::int32_t>(total), load_le<std::int32_t>(whole_message.data() + 4),
-                load_le<std::int32_t>(whole_message.data() + 8),
-                static_cast<std::int32_t>(OpCode::compressed)});
-  store_le(out.data() + 16, load_le<std::int32_t>(whole_message.data() + 12));
-  store_le(out.data() + 20, static_cast<std::int32_t>(body.size()));
-  out[24] = static_cast<std::uint8_t>(compressor);
+  codec::write_envelope(out, total, compressor, load_header(whole_message));
   return total;
 }
 

@@ -2,10 +2,10 @@
 
 #define ZSTD_STATIC_LINKING_ONLY  // ZSTD_d_stableOutBuffer
 #include <snappy.h>
-#include <zlib.h>
 #include <zstd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -88,35 +88,23 @@ struct SnappyPacking final : MessagePacker::Codec {
 };
 
 struct ZlibPacking final : MessagePacker::Codec {
-  explicit ZlibPacking(MutableBytes room) : Codec(room) {
-    ready_ = deflateInit(&stream_, Z_DEFAULT_COMPRESSION) == Z_OK;
-    stream_.next_out = out.data();
-    stream_.avail_out = static_cast<uInt>(out.size());
-  }
-  ~ZlibPacking() override {
-    if (ready_) deflateEnd(&stream_);
-  }
+  explicit ZlibPacking(MutableBytes room) : Codec(room) { deflater_.give({}, room); }
   bool add(Bytes piece) override {
-    if (!ready_) return false;
+    if (!deflater_.ready) return false;
     if (piece.empty()) return true;
     stream_.next_in = const_cast<Bytef*>(piece.data());
     stream_.avail_in = static_cast<uInt>(piece.size());
     return deflate(&stream_, Z_NO_FLUSH) == Z_OK && stream_.avail_in == 0;
   }
   bool finish() override {
-    if (!ready_ || deflate(&stream_, Z_FINISH) != Z_STREAM_END) return false;
+    if (!deflater_.ready || deflate(&stream_, Z_FINISH) != Z_STREAM_END) return false;
     filled = out.size() - stream_.avail_out;
     return true;
   }
 
  private:
-  z_stream stream_{};
-  bool ready_ = false;
-};
-
-struct FreeZstdContext {
-  void operator()(ZSTD_CCtx* context) const noexcept { ZSTD_freeCCtx(context); }
-  void operator()(ZSTD_DCtx* context) const noexcept { ZSTD_freeDCtx(context); }
+  codec::Deflater deflater_;
+  z_stream& stream_ = deflater_.stream;
 };
 
 struct ZstdPacking final : MessagePacker::Codec {
@@ -152,7 +140,7 @@ struct ZstdPacking final : MessagePacker::Codec {
     return result;
   }
 
-  std::unique_ptr<ZSTD_CCtx, FreeZstdContext> context_;
+  std::unique_ptr<ZSTD_CCtx, codec::FreeZstd> context_;
   bool ready_ = false;
 };
 
@@ -172,40 +160,22 @@ std::unique_ptr<MessagePacker::Codec> packing_of(Compressor compressor, std::siz
 
 }  // namespace
 
+// By compressor.
 std::size_t MessagePacker::at_once_bytes_max(Compressor compressor) noexcept {
-  switch (compressor) {
-    case Compressor::noop:
-      break;
-    case Compressor::snappy:
-      return 512 * limits::kib;
-    case Compressor::zlib:
-      return 32 * limits::kib;
-    case Compressor::zstd:
-      return 128 * limits::kib;
-  }
-  return limits::mib;
+  constexpr std::array<std::size_t, 4> bytes = {limits::mib, 512 * limits::kib, 32 * limits::kib, 128 * limits::kib};
+  return bytes[static_cast<std::size_t>(compressor)];
 }
 
+// Of snappy: a block, and the library's own memory for one.
 std::size_t MessagePacker::scratch_bytes(Compressor compressor) noexcept {
-  switch (compressor) {
-    case Compressor::noop:
-      break;
-    case Compressor::snappy:
-      return 256 * limits::kib;  // a block, and the library's own memory for one
-    case Compressor::zlib:
-      return 272 * limits::kib;
-    case Compressor::zstd:
-      return 3 * limits::mib;
-  }
-  return 0;
+  constexpr std::array<std::size_t, 4> bytes = {0, 256 * limits::kib, 272 * limits::kib, 3 * limits::mib};
+  return bytes[static_cast<std::size_t>(compressor)];
 }
 
-MessagePacker::MessagePacker(Compressor compressor, MessageHeader plain, MutableBytes out) : plain_(plain), out_(out) {
+MessagePacker::MessagePacker(Compressor compressor, MessageHeader plain, MutableBytes out)
+    : compressor_(compressor), plain_(plain), out_(out) {
   const std::size_t body_bytes = static_cast<std::size_t>(plain.message_length) - limits::message_header_bytes;
   codec_ = packing_of(compressor, body_bytes, out.subspan(compressed_prefix_bytes));
-  store_le(out.data() + 16, plain.op_code);
-  store_le(out.data() + 20, static_cast<std::int32_t>(body_bytes));
-  out[24] = static_cast<std::uint8_t>(compressor);
 }
 
 MessagePacker::~MessagePacker() = default;
@@ -215,8 +185,7 @@ bool MessagePacker::add(Bytes piece) { return codec_->add(piece); }
 Result<std::size_t> MessagePacker::finish() {
   if (!codec_->finish()) return Error(ErrorCode::internal_error, "compressing the message failed");
   const std::size_t total = compressed_prefix_bytes + codec_->filled;
-  write_header(out_.data(), {static_cast<std::int32_t>(total), plain_.request_id, plain_.response_to,
-                             static_cast<std::int32_t>(OpCode::compressed)});
+  codec::write_envelope(out_, total, compressor_, plain_);
   return total;
 }
 
@@ -290,16 +259,9 @@ struct SnappyUnpacking final : MessageUnpacker::Codec {
 };
 
 struct ZlibUnpacking final : MessageUnpacker::Codec {
-  ZlibUnpacking(Bytes payload, MutableBytes room) : Codec(payload, room) {
-    ready_ = inflateInit(&stream_) == Z_OK;
-    stream_.next_in = const_cast<Bytef*>(in.data());
-    stream_.avail_in = static_cast<uInt>(in.size());
-  }
-  ~ZlibUnpacking() override {
-    if (ready_) inflateEnd(&stream_);
-  }
+  ZlibUnpacking(Bytes payload, MutableBytes room) : Codec(payload, room) { inflater_.give(in, {}); }
   Result<bool> step() override {
-    if (!ready_) return damaged();
+    if (!inflater_.ready) return damaged();
     const std::size_t end = step_end();
     stream_.next_out = out.data() + filled;
     stream_.avail_out = static_cast<uInt>(end - filled);
@@ -316,8 +278,8 @@ struct ZlibUnpacking final : MessageUnpacker::Codec {
   }
 
  private:
-  z_stream stream_{};
-  bool ready_ = false;
+  codec::Inflater inflater_;
+  z_stream& stream_ = inflater_.stream;
   bool end_asked_ = false;
 };
 
@@ -353,7 +315,7 @@ struct ZstdUnpacking final : MessageUnpacker::Codec {
   static constexpr std::size_t in_step_bytes = 4 * limits::kib;
 
   const CompressedHeader& header_;
-  std::unique_ptr<ZSTD_DCtx, FreeZstdContext> context_;
+  std::unique_ptr<ZSTD_DCtx, codec::FreeZstd> context_;
   bool begun_ = false;
   std::size_t wanted_ = 5;  // a frame's beginning
 };
@@ -365,22 +327,12 @@ std::size_t MessageUnpacker::at_once_bytes_max(Compressor compressor) noexcept {
 }
 
 std::size_t MessageUnpacker::scratch_bytes(Compressor compressor) noexcept {
-  switch (compressor) {
-    case Compressor::noop:
-    case Compressor::snappy:
-      break;
-    case Compressor::zlib:
-      return 48 * limits::kib;
-    case Compressor::zstd:
-      return 320 * limits::kib;
-  }
-  return 0;
+  constexpr std::array<std::size_t, 4> bytes = {0, 0, 48 * limits::kib, 320 * limits::kib};
+  return bytes[static_cast<std::size_t>(compressor)];
 }
 
 MessageUnpacker::MessageUnpacker(MessageHeader outer, const CompressedHeader& header, MutableBytes out) {
-  outer.message_length = static_cast<std::int32_t>(out.size());
-  outer.op_code = header.original_opcode;
-  write_header(out.data(), outer);
+  codec::write_plain_header(out, outer, header);
   const MutableBytes body = out.subspan(limits::message_header_bytes);
   switch (header.compressor) {
     case Compressor::noop:

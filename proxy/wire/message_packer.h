@@ -35,6 +35,7 @@ class MessagePacker {
   struct Codec;
 
  private:
+  Compressor compressor_;
   MessageHeader plain_;
   MutableBytes out_;
   std::unique_ptr<Codec> codec_;

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <optional>
 #include <vector>
 
+#include "proxy/base/number.h"
 #include "proxy/wire/crc32c.h"
 
 namespace spillway::wire {
@@ -50,10 +50,8 @@ std::string end_text(bool v6, const void* address, std::size_t port) {
 std::optional<std::string> text_end(bool v6, std::string_view address, std::string_view port) {
   std::array<std::uint8_t, sizeof(in6_addr)> parsed{};
   if (::inet_pton(v6 ? AF_INET6 : AF_INET, std::string(address).c_str(), parsed.data()) != 1) return std::nullopt;
-  std::uint16_t number = 0;
-  const auto [end, failed] = std::from_chars(port.data(), port.data() + port.size(), number);
-  if (failed != std::errc() || end != port.data() + port.size()) return std::nullopt;
-  return end_text(v6, parsed.data(), number);
+  const auto number = parse_number<std::uint16_t>(port);
+  return number ? std::optional(end_text(v6, parsed.data(), *number)) : std::nullopt;
 }
 
 // PROXY TCP4 192.0.2.1 198.51.100.2 56324 27017, between single spaces.

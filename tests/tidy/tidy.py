@@ -28,7 +28,7 @@ LAYERS = {
     "proxy/server": _BELOW_WIRE + (
         "proxy/wire", "proxy/auth", "proxy/catalog", "proxy/shard", "proxy/exec", "proxy/config",
         "proxy/cluster"),
-    "proxy/canned": ("allocator", "cursor", "proxy/wire"),
+    "proxy/canned": _BELOW_WIRE + ("proxy/wire",),
 }
 
 # The rooms of a layer, bottom up: a room includes only itself and those before it.
