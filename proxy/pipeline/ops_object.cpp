@@ -1,8 +1,6 @@
 // Documents.
 
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "proxy/pipeline/merge_objects.h"
 #include "proxy/pipeline/ops.h"

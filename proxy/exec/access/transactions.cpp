@@ -10,7 +10,6 @@
 #include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/process_memory.h"
-#include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {
 

@@ -11,7 +11,6 @@
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
-#include "proxy/exec/sharding/run_by_form.h"
 
 namespace spillway::exec {
 

@@ -15,7 +15,6 @@
 #include "proxy/config/parameters.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/process_memory.h"
-#include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {
 

@@ -1,11 +1,9 @@
 // configureFailPoint and waitForFailPoint: for tests.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 
 #include "proxy/exec/core/client.h"
-#include "proxy/exec/core/command.h"
 #include "proxy/exec/core/fail_command.h"
 
 namespace spillway::exec {

@@ -9,8 +9,6 @@
 #include "proxy/exec/core/ask_workers.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
-#include "proxy/exec/core/forward.h"
-#include "proxy/shard/connection.h"
 
 namespace spillway::exec {
 

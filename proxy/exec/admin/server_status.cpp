@@ -3,7 +3,6 @@
 
 #include "proxy/exec/admin/figures.h"
 #include "proxy/exec/core/ask_workers.h"
-#include "proxy/exec/core/command.h"
 #include "proxy/exec/core/process_facts.h"
 #include "proxy/exec/core/wire_version.h"
 

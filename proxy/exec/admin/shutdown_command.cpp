@@ -6,7 +6,6 @@
 #include "proxy/base/log.h"
 #include "proxy/config/parameters.h"
 #include "proxy/exec/core/client.h"
-#include "proxy/exec/core/command.h"
 #include "proxy/exec/core/life_cycle.h"
 
 namespace spillway::exec {

@@ -1,13 +1,10 @@
 // bulkWrite, as one insert, update or delete command for each group of its operations.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "proxy/base/memory_wait.h"
 #include "proxy/base/time_slice.h"
 #include "proxy/exec/access/command_rules.h"
 #include "proxy/exec/access/transactions.h"
-#include "proxy/exec/commands/command_table.h"
 #include "proxy/exec/commands/run_in_cluster.h"
 #include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/client.h"

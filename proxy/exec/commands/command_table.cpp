@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"

@@ -1,7 +1,6 @@
 #include "proxy/exec/commands/connection_end.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "cursor/registry.h"
 #include "proxy/exec/core/transaction_table.h"

@@ -6,7 +6,6 @@
 
 #include "cursor/field_table.h"
 #include "proxy/exec/access/transactions.h"
-#include "proxy/exec/commands/command_table.h"
 #include "proxy/exec/commands/route_names.h"
 #include "proxy/exec/commands/sharded_view.h"
 #include "proxy/exec/commands/snapshot_read.h"

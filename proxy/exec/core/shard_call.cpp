@@ -10,7 +10,6 @@
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/life_cycle.h"
 #include "proxy/exec/core/process_memory.h"
-#include "proxy/exec/core/stale.h"
 #include "proxy/exec/core/transaction_table.h"
 #include "proxy/shard/connection.h"
 #include "proxy/shard/message_turns.h"

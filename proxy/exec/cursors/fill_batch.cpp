@@ -5,7 +5,6 @@
 #include "cursor/merge.h"
 #include "proxy/base/memory_wait.h"
 #include "proxy/base/time_slice.h"
-#include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/take_memory.h"

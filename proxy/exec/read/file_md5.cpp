@@ -3,7 +3,6 @@
 
 #include <utility>
 
-#include "proxy/exec/core/command.h"
 #include "proxy/exec/core/file_chunks.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/cursors/take_memory.h"

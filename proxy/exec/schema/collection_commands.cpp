@@ -22,7 +22,6 @@
 #include "proxy/exec/core/wire_version.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/read/aggregate.h"
-#include "proxy/exec/read/config_database.h"
 #include "proxy/exec/schema/reply_merge.h"
 #include "proxy/exec/sharding/router_answers.h"
 #include "proxy/exec/sharding/run_by_form.h"

@@ -1,7 +1,6 @@
 // Commands about chunks: the router finds the chunk, and tells the config servers or its owner what to do with it.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 
 #include "proxy/catalog/config_documents.h"
@@ -11,7 +10,6 @@
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/sharding/router_answers.h"
 #include "proxy/exec/sharding/run_by_form.h"
-#include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {
 

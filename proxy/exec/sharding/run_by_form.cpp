@@ -8,7 +8,6 @@
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/repeat.h"
 #include "proxy/exec/core/shard_call.h"
-#include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {
 

@@ -9,7 +9,6 @@
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/cursors/compressed_batches.h"
 #include "proxy/exec/cursors/cursor_ops.h"
-#include "proxy/exec/cursors/read_ahead.h"
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/streams/stream.h"
 #include "proxy/shard/connection.h"

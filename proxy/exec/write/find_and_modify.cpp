@@ -11,7 +11,6 @@
 #include "proxy/exec/write/write_commands.h"
 #include "proxy/exec/write/write_move.h"
 #include "proxy/exec/write/write_target.h"
-#include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {
 

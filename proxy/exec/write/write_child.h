@@ -4,11 +4,9 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "allocator/buffer.h"
 #include "proxy/exec/core/context.h"
-#include "proxy/exec/write/write_key.h"
 #include "proxy/exec/write/write_parse.h"
 #include "proxy/shard/gateway.h"
 

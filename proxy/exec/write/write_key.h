@@ -2,7 +2,6 @@
 // proxy checks every update of a sharded collection. It also computes the key of an upsert's document.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>

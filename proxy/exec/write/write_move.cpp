@@ -1,6 +1,5 @@
 #include "proxy/exec/write/write_move.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 

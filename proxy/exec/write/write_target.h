@@ -2,10 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 #include "proxy/catalog/routing.h"
-#include "proxy/exec/write/write_key.h"
 #include "proxy/exec/write/write_parse.h"
 
 namespace spillway::exec {
