@@ -106,6 +106,12 @@ struct Error {
   Error with_context(std::string_view context) &&;
 };
 
+// For want of memory or under a limit: with the labels that make a driver try again.
+inline Error overloaded(std::string text) {
+  Error error(ErrorCode::ingress_request_rate_limit_exceeded, std::move(text));
+  error.labels = {"SystemOverloadedError", "RetryableError"};
+  return error;
+}
 // Of an operation's maxTimeMS.
 inline Error time_limit_exceeded() { return {ErrorCode::max_time_ms_expired, "operation exceeded time limit"}; }
 
