@@ -110,13 +110,11 @@ bool visit_chunks(const RoutingSnapshot& snapshot, Visit visit, std::size_t firs
 }
 
 bool visit_version(const ConfigReadParams& params, Visit visit) {
-  std::uint8_t cluster_id[12];
-  std::copy(params.cluster_id.begin(), params.cluster_id.end(), cluster_id);
   BsonWriter out;
   out.append("_id", 1);
   out.append("minCompatibleVersion", 5);
   out.append("currentVersion", 6);
-  out.append_object_id("clusterId", cluster_id);
+  out.append_object_id("clusterId", params.cluster_id);
   visit(std::move(out).finish());
   return true;
 }

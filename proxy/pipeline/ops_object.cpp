@@ -40,10 +40,8 @@ Result<Value> object_to_array(Operands operands, EvalContext& context) {
   }
   ArrayBuilder out;
   for (const Element& element : operands[0].as_document()) {
-    BsonWriter pair;
-    pair.append("k", element.name);
-    pair.append("v", static_cast<const ValueView&>(element));
-    const BsonDoc doc = std::move(pair).finish();
+    const BsonDoc doc = BsonWriter().append("k", element.name)
+                                    .append("v", static_cast<const ValueView&>(element)).finish();
     out.add(ValueView{BsonType::document, doc.view().bytes()});
     if (out.overflowed()) break;
   }

@@ -25,9 +25,7 @@ class StageList {
 };
 
 BsonDoc match_nothing() {
-  BsonWriter none;
-  none.begin_document("$match").begin_document("_id").begin_array("$in").end().end().end();
-  return std::move(none).finish();
+  return BsonWriter().begin_document("$match").begin_document("_id").begin_array("$in").end().end().end().finish();
 }
 
 bool is_memory_refusal(const Error& error) noexcept {

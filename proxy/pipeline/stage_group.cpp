@@ -75,9 +75,7 @@ class GroupStage final : public Stage {
   // A missing value of the _id's only field counts as null; of several fields it is left out.
   Result<std::size_t> group_of_field(const Value& id) {
     if (!id.view().as_document().empty()) return group_of(id);
-    BsonWriter nothing;
-    nothing.begin_document("_id").append_null(spec_.id_field).end();
-    const BsonDoc holder = std::move(nothing).finish();
+    const BsonDoc holder = BsonWriter().begin_document("_id").append_null(spec_.id_field).end().finish();
     return group_of(Value::borrowed(holder.view()["_id"]));
   }
 

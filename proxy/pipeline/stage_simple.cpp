@@ -113,9 +113,7 @@ class CountStage final : public Stage {
   }
   Result<bool> emit(Sink& next) override {
     if (count_ == 0) return false;
-    BsonWriter writer;
-    writer.append(field_, Value::integer(std::exchange(count_, 0)).view());
-    const BsonDoc doc = std::move(writer).finish();
+    const BsonDoc doc = BsonWriter().append(field_, Value::integer(std::exchange(count_, 0)).view()).finish();
     if (auto pushed = next.push(doc); !pushed) return pushed.error();
     return true;
   }

@@ -225,14 +225,9 @@ Task<Result<Response>> start_session(Context& context, Client& client, const Req
     tell_later(context, catalog::ShardSet{shards.front()}, "refreshSessions",
                with_ids(context, client, "refreshSessions", ids));
   }
-  BsonWriter lsid;
-  lsid.append_binary("id", uuid_subtype, id);
-  const BsonDoc session = std::move(lsid).finish();
+  const BsonDoc session = BsonWriter().append_binary("id", uuid_subtype, id).finish();
   client.presence.note_session({reinterpret_cast<const char*>(session.view().data()), session.size()});
-  BsonWriter reply;
-  reply.append("id", session);
-  reply.append("timeoutMinutes", std::int32_t{30});
-  co_return ok_response(std::move(reply));
+  co_return ok_response(BsonWriter().append("id", session).append("timeoutMinutes", std::int32_t{30}));
 }
 
 // Null: every user's.

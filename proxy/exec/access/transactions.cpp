@@ -36,13 +36,11 @@ bool is_lost(const Error& error) noexcept {
 }
 
 Task<ShardOutcomes> send_abort(Context& context, OpenTransaction open, TimePoint deadline) {
-  BsonWriter body;
-  body.append("abortTransaction", std::int32_t{1});
-  body.append("lsid", DocView::trusted(open.lsid.data()));
-  body.append("txnNumber", open.txn_number);
-  body.append("autocommit", false);
-  body.append("$db", "admin");
-  const BsonDoc document = std::move(body).finish();
+  const BsonDoc document = BsonWriter().append("abortTransaction", std::int32_t{1})
+                                       .append("lsid", DocView::trusted(open.lsid.data()))
+                                       .append("txnNumber", open.txn_number)
+                                       .append("autocommit", false)
+                                       .append("$db", "admin").finish();
   shard::CallOptions options;
   options.budget = &context.shared.memory.replies;
   options.deadline = deadline;
@@ -56,7 +54,7 @@ Result<TransactionConcern> read_concern_of(const Request& request) {
   using Level = TransactionConcern::Level;
   for (const Element& field : request.read_concern.as_document()) {
     if (field.name == "level") {
-      const std::string_view level = field.is_string() ? field.as_string() : std::string_view();
+      const std::string_view level = field.to_text();
       concern.level = level == "local"      ? Level::local
                       : level == "majority" ? Level::majority
                       : level == "snapshot" ? Level::snapshot

@@ -23,7 +23,7 @@ bool gives_roles_of_admin(ValueView roles) {
   if (!roles.is_array()) return !roles.exists();
   for (const Element& role : roles.as_document()) {
     if (role.is_string()) continue;
-    const ValueView db = role.is_document() ? role.as_document()["db"] : ValueView();
+    const ValueView db = role.to_document()["db"];
     if (!db.is_string() || db.as_string() != "admin") return false;
   }
   return true;
@@ -67,13 +67,11 @@ Answer user_command(Context& context, Client& client, const Request& request) {
   }
   const bool reads = request.name == "usersInfo" || request.name == "rolesInfo";
   BsonWriter body;
-  for (auto at = request.body.begin(); !at.done(); ++at) {
-    if (!is_generic_argument(at->name) && !is_stripped_from_request(at->name)) body.append_element(*at);
-  }
+  body.append_element(request.body.first());
+  own_fields(body, request, nullptr);
   append_passed_arguments(body, request, config_wire_version(context));
   if (!reads) {
-    const ValueView concern = request.body["writeConcern"];
-    const DocView given = concern.is_document() ? concern.as_document() : DocView();
+    const DocView given = request.body["writeConcern"].to_document();
     const ValueView w = given["w"];
     const bool one = w.is_number() && w.to_int64() == 1;
     if (w.exists() && !one && !(w.is_string() && w.as_string() == "majority")) {

@@ -34,9 +34,7 @@ std::optional<auth::Digest> key_of(ValueView text, auth::Hash hash) {
 }
 
 std::optional<auth::ScramCredentials> credentials_of(DocView all, auth::Hash hash) {
-  const ValueView value = all[auth::mechanism_name(hash)];
-  if (!value.is_document()) return std::nullopt;
-  const DocView document = value.as_document();
+  const DocView document = all[auth::mechanism_name(hash)].to_document();
   const auto iterations = document["iterationCount"].to_int64();
   const ValueView salt_text = document["salt"];
   const auto salt = salt_text.is_string() ? auth::from_base64(salt_text.as_string()) : std::nullopt;
@@ -52,8 +50,7 @@ std::optional<auth::ScramCredentials> credentials_of(DocView all, auth::Hash has
 
 // Restrictions of the user, or a list of those of each role.
 bool restricts(ValueView restrictions) {
-  if (!restrictions.is_array()) return false;
-  for (const Element& item : restrictions.as_document()) {
+  for (const Element& item : restrictions.to_array()) {
     if (!item.is_array() || !item.as_document().empty()) return true;
   }
   return false;
@@ -61,11 +58,8 @@ bool restricts(ValueView restrictions) {
 
 std::vector<auth::RoleGrant> grants_of(ValueView roles) {
   std::vector<auth::RoleGrant> grants;
-  if (!roles.is_array()) return grants;
-  for (const Element& item : roles.as_document()) {
-    if (!item.is_document()) continue;
-    const ValueView role = item.as_document()["role"];
-    const ValueView role_db = item.as_document()["db"];
+  for (const Element& item : roles.to_array()) {
+    const ValueView role = item.to_document()["role"], role_db = item.to_document()["db"];
     if (!role.is_string() || !role_db.is_string()) continue;
     grants.push_back({std::string(role.as_string()), std::string(role_db.as_string())});
   }
@@ -110,11 +104,9 @@ Result<auth::UserSpec> parse_stored_user(DocView document, std::size_t& unknown_
   }
   auth::UserSpec user{std::string(name.as_string()), std::string(db.as_string()), {}, {}, {}};
   user.uuid = catalog::read_uuid(document["userId"]);
-  const ValueView credentials = document["credentials"];
-  if (credentials.is_document()) {
-    user.sha1 = credentials_of(credentials.as_document(), auth::Hash::sha1);
-    user.sha256 = credentials_of(credentials.as_document(), auth::Hash::sha256);
-  }
+  const DocView credentials = document["credentials"].to_document();
+  user.sha1 = credentials_of(credentials, auth::Hash::sha1);
+  user.sha256 = credentials_of(credentials, auth::Hash::sha256);
   std::vector<auth::RoleGrant> grants = grants_of(document["roles"]);
   if (const ValueView privileges = document["inheritedPrivileges"]; privileges.is_array()) {
     user.roles = std::move(grants);
@@ -174,24 +166,18 @@ Result<Names> names_of(ValueView users) {
   if (list.has_error()) return list.error();
   Names names;
   for (const Element& item : *list) {
-    if (!item.is_document()) continue;
-    const ValueView name = item.as_document()["user"];
-    const ValueView db = item.as_document()["db"];
+    const ValueView name = item.to_document()["user"], db = item.to_document()["db"];
     if (name.is_string() && db.is_string()) names.emplace_back(name.as_string(), db.as_string());
   }
   return names;
 }
 
 BsonDoc generation_command() {
-  BsonWriter out;
-  out.append("_getUserCacheGeneration", std::int32_t{1}).append("$db", "admin");
-  return std::move(out).finish();
+  return BsonWriter().append("_getUserCacheGeneration", std::int32_t{1}).append("$db", "admin").finish();
 }
 
 BsonDoc names_command() {
-  BsonWriter out;
-  out.begin_document("usersInfo").append("forAllDBs", true).end().append("$db", "admin");
-  return std::move(out).finish();
+  return BsonWriter().begin_document("usersInfo").append("forAllDBs", true).end().append("$db", "admin").finish();
 }
 
 // Servers resolve privileges of users that are named, and of no others.
@@ -309,9 +295,7 @@ Task<Result<void>> read_unresolved_users(Context& context) {
   auto asking = ask_for_users(context, users_command());
   const ShardOutcome outcome = co_await asking;
   if (outcome.error) co_return *outcome.error;
-  const DocView body = outcome.body();
-  const ValueView cursor = body["cursor"];
-  const auto batch = sound(cursor.is_document() ? cursor.as_document()["firstBatch"] : ValueView());
+  const auto batch = sound(outcome.body().find_path("cursor.firstBatch"));
   if (batch.has_error()) co_return batch.error();
   std::vector<auth::UserSpec> users;
   std::size_t unknown_roles = 0;

@@ -189,8 +189,7 @@ Result<void> add_operations_of(Context& context, const std::string& shard, const
     }
     operations = outcome.body().find_path("cursor.firstBatch");
   }
-  if (!operations.is_array()) return {};
-  for (const Element& operation : operations.as_document()) {
+  for (const Element& operation : operations.to_array()) {
     if (!operation.is_document()) continue;
     auto added = rows.add(shard_operation_document(shard, operation.as_document()));
     if (added.has_error()) return added;
@@ -264,9 +263,7 @@ BsonDoc filter_pipeline(DocView command) {
     stage.append_element(field);
   }
   stage.end();
-  BsonWriter pipeline;
-  pipeline.append("0", std::move(stage).finish());
-  return std::move(pipeline).finish();
+  return BsonWriter().append("0", std::move(stage).finish()).finish();
 }
 
 // All stages but the first, as an array.

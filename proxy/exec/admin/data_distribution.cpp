@@ -103,7 +103,7 @@ Task<Result<void>> list_data_distribution(Context& context, const Request& reque
   std::map<std::string_view, std::vector<std::pair<catalog::ShardIndex, DocView>>> parts;  // in the replies
   for (const Element& name : *names) {
     if (slice.is_over()) co_await slice.next();
-    if (name.is_document() && name.as_document()["_id"].is_string()) parts[name.as_document()["_id"].as_string()];
+    if (const ValueView ns = name.to_document()["_id"]; ns.is_string()) parts[ns.as_string()];
   }
   std::vector<Result<DocView>> told;  // all, since each may have a cursor to end
   for (const ShardOutcome& outcome : outcomes) told.push_back(documents_of(context, outcome));
@@ -113,7 +113,7 @@ Task<Result<void>> list_data_distribution(Context& context, const Request& reque
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
     for (const Element& each : *told[i]) {
       if (slice.is_over()) co_await slice.next();
-      const DocView document = each.is_document() ? each.as_document() : DocView();
+      const DocView document = each.to_document();
       const ValueView ns = document["ns"], statistics = document["storageStats"];
       if (!ns.is_string() || !statistics.is_document()) continue;
       const auto found = parts.find(ns.as_string());

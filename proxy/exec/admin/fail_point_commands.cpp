@@ -15,7 +15,7 @@ constexpr Duration met_looked_at_every = std::chrono::milliseconds(10);
 
 Result<FailCommand*> named_point(Context& context, const Request& request) {
   const Element name = request.body.first();
-  const std::string_view text = name.is_string() ? name.as_string() : "";
+  const std::string_view text = name.to_text();
   if (text == "failCommand") return &context.shared.fail_command;
   if (text == "failGetMoreAfterCursorCheckout") return &context.shared.fail_get_more;
   return Error(fail_point_set_failed, fmt::format("{} not found", text));
@@ -28,9 +28,7 @@ Task<Result<Response>> configure_fail_point(Context& context, Client&, const Req
   if (point.has_error()) co_return point.error();
   const auto met = (*point)->configure(request.body);
   if (met.has_error()) co_return met.error();
-  BsonWriter reply;
-  reply.append("count", *met);
-  co_return ok_response(std::move(reply));
+  co_return ok_response(BsonWriter().append("count", *met));
 }
 
 // {waitForFailPoint, timesEntered, maxTimeMS}

@@ -357,9 +357,7 @@ Task<Result<catalog::ObjectId>> ClusterTable::cluster_of(catalog::ShardIndex sha
   const ShardOutcome outcome = co_await calling;
   if (outcome.error) co_return *outcome.error;
   if (auto valid = outcome.body().validate(); valid.has_error()) co_return std::move(valid.error());
-  const ValueView batch = outcome.body().find_path("cursor.firstBatch");
-  const ValueView found = batch.is_array() ? batch.as_document()["0"] : ValueView();
-  const auto id = catalog::read_object_id(found.is_document() ? found.as_document()["clusterId"] : ValueView());
+  const auto id = catalog::read_object_id(first_of_batch(outcome.body())["clusterId"]);
   if (!id) co_return Error(ErrorCode::namespace_not_found, "it has no shardIdentity");
   co_return *id;
 }

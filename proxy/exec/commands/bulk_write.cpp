@@ -171,7 +171,7 @@ Task<Result<Response>> bulk_write(Context& context, Client& client, const Reques
   if (cursor.exists() && !cursor.is_document()) {
     co_return wrong_type("bulkWrite.cursor", cursor, "object");
   }
-  const ValueView batch_size = cursor.is_document() ? cursor.as_document()["batchSize"] : ValueView();
+  const ValueView batch_size = cursor.to_document()["batchSize"];
   const auto documents = batch_size.to_int64();
   if (batch_size.exists() && documents.value_or(-1) < 0) {
     co_return Error(ErrorCode::bad_value, "BSON field 'batchSize' value must be >= 0");

@@ -142,9 +142,7 @@ void audit_refusal(Context& context, Client& client, const CommandSpec& spec, co
 }
 
 Response help_for(const CommandSpec& spec) {
-  BsonWriter reply;
-  reply.append("help", fmt::format("help for: {} {}", spec.name, spec.help));
-  return ok_response(std::move(reply));
+  return ok_response(BsonWriter().append("help", fmt::format("help for: {} {}", spec.name, spec.help)));
 }
 
 }  // namespace

@@ -32,13 +32,8 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
                                   int views, std::optional<Result<Response>> answer);
 
 Response empty_cursor(std::string_view db, std::string_view collection) {
-  BsonWriter reply;
-  reply.begin_document("cursor").begin_array("firstBatch");
-  reply.end();
-  reply.append("id", std::int64_t{0});
-  reply.append("ns", fmt::format("{}.{}", db, collection));
-  reply.end();
-  return ok_response(std::move(reply));
+  return ok_response(BsonWriter().begin_document("cursor").begin_array("firstBatch").end()
+                         .append("id", std::int64_t{0}).append("ns", fmt::format("{}.{}", db, collection)).end());
 }
 
 // What shards say of these names, before they look whether there is such a database.
@@ -71,9 +66,7 @@ Task<Result<void>> check_read(Context& context, const CommandSpec& spec, const R
   if (!routes || routes->all_shards().size() == 0) co_return Result<void>();
   BsonWriter out;
   out.append("find", collection.as_string()).append("filter", filter);
-  for (const std::string_view name : {"let", "collation", "$readPreference"}) {
-    if (const ValueView given = request.body[name]; given.exists()) out.append(name, given);
-  }
+  for (const std::string_view name : {"let", "collation", "$readPreference"}) out.append(name, request.body[name]);
   out.append("limit", 1).append("singleBatch", true).append("$db", request.db);
   const BsonDoc find = std::move(out).finish();
   auto call = call_shard(context, {routes->all_shards().front(), RoutedBy::nothing(), shard::Command::of_body(find)},
@@ -93,8 +86,7 @@ DocView command_of(const Request& request) {
 // Of the aggregation that is run or explained; empty: there is none.
 DocView pipeline_of(const Request& request) {
   const DocView command = command_of(request);
-  const ValueView pipeline = command["pipeline"];
-  return command.first().name == "aggregate" && pipeline.is_array() ? pipeline.as_document() : DocView();
+  return command.first().name == "aggregate" ? command["pipeline"].to_array() : DocView();
 }
 
 // Documents that need no database; other collections would.
@@ -120,7 +112,7 @@ std::optional<Response> without_database(const CommandSpec& spec, const Request&
     const Element explained = first.as_document().first();
     if (explained.name == "aggregate" && explained.is_string()) return empty_cursor(request.db, explained.as_string());
   }
-  const std::string_view collection = first.is_string() ? first.as_string() : std::string_view();
+  const std::string_view collection = first.to_text();
   const ValueView pipeline = request.body["pipeline"];
   if (spec.name == "aggregate" && pipeline.is_array() && ends_in_write(pipeline.as_document())) return std::nullopt;
   if (spec.name == "find" || spec.name == "aggregate") {
@@ -142,7 +134,7 @@ std::optional<Response> without_database(const CommandSpec& spec, const Request&
 // What the shard says the view is; empty: nothing that can be run.
 DocView view_of(const Error& error) {
   if (error.code != command_on_sharded_view || error.extra.empty()) return {};
-  return document_or_empty(DocView::trusted(error.extra.data())["resolvedView"]);
+  return DocView::trusted(error.extra.data())["resolvedView"].to_document();
 }
 
 std::int32_t failure_of(const Result<Response>& result) {
@@ -152,12 +144,8 @@ std::int32_t failure_of(const Result<Response>& result) {
 
 // {explain: <command>, …} with this command instead.
 BsonDoc explained(const Request& request, const BsonDoc& command) {
-  BsonWriter out;
-  out.append("explain", command);
-  for (const Element& field : request.body) {
-    if (field.name == "verbosity" || is_generic_argument(field.name)) out.append_element(field);
-  }
-  return std::move(out).finish();
+  const auto kept = [](std::string_view name) { return name == "verbosity" || is_generic_argument(name); };
+  return BsonWriter().append("explain", command).append_elements(request.body, kept).finish();
 }
 
 // The aggregation that a command on a view has become, explained or not, if a time series lies below. REQUIRES routes.

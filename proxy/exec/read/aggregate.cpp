@@ -38,13 +38,6 @@ constexpr std::size_t involved_max = 1000;
 
 Result<void> collect(DocView pipeline, std::string_view db, int depth, std::vector<InvolvedNamespace>& into);
 
-Result<void> collect_sub_pipeline(DocView spec, std::string_view db, int depth,
-                                  std::vector<InvolvedNamespace>& into) {
-  const ValueView nested = spec["pipeline"];
-  if (!nested.is_array()) return {};
-  return collect(nested.as_document(), db, depth + 1, into);
-}
-
 // A target written as "coll" or {db, coll}.
 void add_target(ValueView target, std::string_view db, std::string_view stage, std::vector<InvolvedNamespace>& into) {
   if (target.is_string()) {
@@ -59,42 +52,32 @@ void add_target(ValueView target, std::string_view db, std::string_view stage, s
 
 Result<void> collect_stage(const Element& stage, std::string_view db, int depth,
                            std::vector<InvolvedNamespace>& into) {
-  if (stage.name == "$lookup" || stage.name == "$graphLookup") {
-    if (!stage.is_document()) return {};
-    add_target(stage.as_document()["from"], db, stage.name, into);
-    return collect_sub_pipeline(stage.as_document(), db, depth, into);
+  const bool unites = stage.name == "$unionWith";
+  if (unites || stage.name == "$lookup" || stage.name == "$graphLookup") {
+    const DocView spec = stage.to_document();
+    add_target(unites && stage.is_string() ? ValueView(stage) : spec[unites ? "coll" : "from"], db, stage.name, into);
+    const ValueView nested = spec["pipeline"];
+    return nested.is_array() ? collect(nested.as_document(), db, depth + 1, into) : Result<void>();
   }
-  if (stage.name == "$unionWith") {
-    if (stage.is_string()) {
-      add_target(stage, db, stage.name, into);
-      return {};
-    }
-    if (!stage.is_document()) return {};
-    add_target(stage.as_document()["coll"], db, stage.name, into);
-    return collect_sub_pipeline(stage.as_document(), db, depth, into);
-  }
-  if (stage.name == "$facet" && stage.is_document()) {
-    for (auto at = stage.as_document().begin(); !at.done(); ++at) {
-      if (!at->is_array()) continue;
-      if (auto nested = collect(at->as_document(), db, depth + 1, into); nested.has_error()) return nested.error();
+  if (stage.name == "$facet") {
+    for (const Element& facet : stage.to_document()) {
+      if (!facet.is_array()) continue;
+      if (auto nested = collect(facet.as_document(), db, depth + 1, into); nested.has_error()) return nested.error();
     }
     return {};
   }
   if (stage.name == "$out") add_target(stage, db, stage.name, into);
   if (stage.name == "$merge") {
-    add_target(
-        stage.is_document() && stage.as_document()["into"].exists() ? stage.as_document()["into"] : ValueView(stage),
-        db, stage.name, into);
+    const ValueView named = stage.to_document()["into"];
+    add_target(named.exists() ? named : ValueView(stage), db, stage.name, into);
   }
   return {};
 }
 
 Result<void> collect(DocView pipeline, std::string_view db, int depth, std::vector<InvolvedNamespace>& into) {
   if (depth > pipeline_nesting_max) return Error(ErrorCode::failed_to_parse, "the pipeline is nested too deeply");
-  for (auto at = pipeline.begin(); !at.done(); ++at) {
-    if (!at->is_document()) continue;
-    const Element stage = at->as_document().first();
-    if (!stage.exists()) continue;
+  for (const Element& each : pipeline) {
+    const Element stage = each.to_document().first();
     if (auto collected = collect_stage(stage, db, depth, into); collected.has_error()) return collected.error();
     if (into.size() > involved_max) {
       return Error(ErrorCode::failed_to_parse,
@@ -106,8 +89,7 @@ Result<void> collect(DocView pipeline, std::string_view db, int depth, std::vect
 
 // Arithmetic of what it is given.
 bool adds_up(ValueView accumulator) noexcept {
-  if (!accumulator.is_document()) return false;
-  const Element only = accumulator.as_document().first();
+  const Element only = accumulator.to_document().first();
   const bool known = only.name == "$sum" || only.name == "$avg" || only.name == "$count" || only.name == "$push";
   return known && (only.name == "$count" || (!only.is_document() && !only.is_array()));
 }
@@ -128,7 +110,7 @@ bool merges_without_comparing(DocView pipeline) noexcept {
                                      "$replaceWith"});
   bool window = false, total = false;
   for (auto at = pipeline.begin(); !at.done(); ++at) {
-    const Element stage = at->is_document() ? at->as_document().first() : Element();
+    const Element stage = at->to_document().first();
     if (total) return false;
     if (stage.name == "$skip" || stage.name == "$limit") {
       window = true;
@@ -392,10 +374,8 @@ Result<std::vector<InvolvedNamespace>> involved_namespaces(DocView pipeline, std
 }
 
 DocView leading_match(DocView pipeline) noexcept {
-  const Element first = pipeline.first();
-  if (!first.is_document()) return {};
-  const Element stage = first.as_document().first();
-  return stage.name == "$match" && stage.is_document() ? stage.as_document() : DocView();
+  const Element stage = pipeline.first().to_document().first();
+  return stage.name == "$match" ? stage.to_document() : DocView();
 }
 
 namespace {
@@ -405,7 +385,7 @@ DocView leading_matches(DocView pipeline, BsonDoc& scratch) {
   BsonWriter out;
   out.begin_array("$and");
   for (auto at = pipeline.begin(); !at.done(); ++at) {
-    const Element stage = at->is_document() ? at->as_document().first() : Element();
+    const Element stage = at->to_document().first();
     if (stage.name != "$match" || !stage.is_document()) break;
     out.append_item(stage.as_document());
   }
@@ -417,8 +397,7 @@ DocView leading_matches(DocView pipeline, BsonDoc& scratch) {
 }  // namespace
 
 std::string_view first_stage_name(DocView pipeline) noexcept {
-  const Element first = pipeline.first();
-  return first.is_document() ? first.as_document().first().name : std::string_view();
+  return pipeline.first().to_document().first().name;
 }
 
 Result<void> refuse_unjudged(const Context& context, DocView pipeline) {
@@ -428,14 +407,13 @@ Result<void> refuse_unjudged(const Context& context, DocView pipeline) {
 }
 
 bool opens_change_stream(DocView body) noexcept {
-  const ValueView pipeline = body["pipeline"];
-  return pipeline.is_array() && first_stage_name(pipeline.as_document()) == "$changeStream";
+  return first_stage_name(body["pipeline"].to_array()) == "$changeStream";
 }
 
 Element last_stage(DocView pipeline) noexcept {
   Element last;
   for (auto at = pipeline.begin(); !at.done(); ++at) {
-    last = at->is_document() ? at->as_document().first() : Element();
+    last = at->to_document().first();
   }
   return last;
 }
@@ -488,8 +466,7 @@ Result<AggregateArguments> parse_aggregate(DocView body) {
       if (*aggregate.first.size < 0) return negative_argument("batchSize", *aggregate.first.size);
     }
   }
-  const ValueView let = body["let"];
-  if (let.is_document()) aggregate.let = let.as_document();
+  aggregate.let = body["let"].to_document();
   aggregate.collation = body["collation"];
   return aggregate;
 }

@@ -49,7 +49,7 @@ BsonDoc command_of(DocView stages, std::optional<DocView> event) {
 BsonDoc stages_for_shard(const AggregateArguments& aggregate, DocView stages) {
   BsonWriter out;
   out.append_array("pipeline", stages);
-  if (aggregate.collation.exists()) out.append("collation", aggregate.collation);
+  out.append("collation", aggregate.collation);
   if (!aggregate.let.empty()) out.append("let", aggregate.let);
   return std::move(out).finish();
 }

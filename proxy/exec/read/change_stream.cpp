@@ -167,7 +167,7 @@ Result<StreamSpec> read_spec(const AggregateArguments& aggregate) {
   std::size_t index = 0;
   for (const Element& stage : aggregate.pipeline) {
     if (index++ == 0) continue;
-    const Element named = stage.is_document() ? stage.as_document().first() : Element();
+    const Element named = stage.to_document().first();
     if (named.name == "$changeStreamSplitLargeEvent") {
       return Error(ErrorCode::command_not_supported, "$changeStreamSplitLargeEvent over all shards is not supported");
     }
@@ -255,9 +255,7 @@ BsonDoc command_beginning(DocView command, DocView beginning) {
 }
 
 BsonDoc beginning_at(std::uint64_t time) {
-  BsonWriter out;
-  out.append_timestamp("startAtOperationTime", time);
-  return std::move(out).finish();
+  return BsonWriter().append_timestamp("startAtOperationTime", time).finish();
 }
 
 // Where all shards begin: at the time of an event that only one of them may have. From 6.0 on a shard that is told its
@@ -543,9 +541,7 @@ struct Filling {
                    "an event of the change stream and the document that was looked up are larger than 16 MB");
     }
     BsonWriter out;
-    for (const Element& field : event) {
-      if (field.name != "fullDocument") out.append_element(field);
-    }
+    out.append_elements(event, [](std::string_view name) { return name != "fullDocument"; });
     if (found) {
       out.append("fullDocument", found->document);
     } else {

@@ -63,15 +63,8 @@ pipeline::DocumentQuery::Take keep_in(KeptDocuments& kept) {
   return [&kept](BsonDoc document) { return kept.add(std::move(document)); };
 }
 
-std::string_view first_string(DocView body) {
-  const Element first = body.first();
-  return first.is_string() ? first.as_string() : std::string_view();
-}
-
 pipeline::FindQuery filter_of(const Request& request) {
-  pipeline::FindQuery find;
-  if (const ValueView query = request.body["query"]; query.is_document()) find.filter = query.as_document();
-  return find;
+  return {.filter = request.body["query"].to_document()};
 }
 
 struct ValueOrder {
@@ -131,16 +124,14 @@ Task<Result<Response>> config_count(Context& context, const Request& request) {
     ++n;
     return {};
   };
-  auto running = run_over(context, request, first_string(request.body),
+  auto running = run_over(context, request, request.body.first().to_text(),
                           pipeline::DocumentQuery::of_find(filter_of(request), context.shared.memory.replies, count));
   const auto ran = co_await running;
   if (ran.has_error()) co_return ran.error();
   n = std::max<std::int64_t>(0, n - request.body["skip"].truncated_int64().value_or(0));
   const std::int64_t limit = std::abs(request.body["limit"].truncated_int64().value_or(0));
   if (limit > 0) n = std::min(n, limit);
-  BsonWriter reply;
-  reply.append("n", static_cast<std::int32_t>(n));
-  co_return ok_response(std::move(reply));
+  co_return ok_response(BsonWriter().append("n", static_cast<std::int32_t>(n)));
 }
 
 Task<Result<Response>> config_distinct(Context& context, const Request& request) {
@@ -163,7 +154,7 @@ Task<Result<Response>> config_distinct(Context& context, const Request& request)
     }
     return {};
   };
-  auto running = run_over(context, request, first_string(request.body),
+  auto running = run_over(context, request, request.body.first().to_text(),
                           pipeline::DocumentQuery::of_find(filter_of(request), budget, take));
   const auto ran = co_await running;
   if (ran.has_error()) co_return ran.error();

@@ -57,7 +57,7 @@ struct Selection {
 Result<Selection> write_selection(DocView inner) {
   const std::string_view name = inner.first().name;
   if (name == "findAndModify" || name == "findandmodify") {
-    return Selection{document_or_empty(inner["query"]), inner["collation"]};
+    return Selection{inner["query"].to_document(), inner["collation"]};
   }
   const ValueView operations = inner[name == "update" ? "updates" : "deletes"];
   if (!operations.is_array() || operations.as_document().count() != 1) {
@@ -65,7 +65,7 @@ Result<Selection> write_selection(DocView inner) {
   }
   const Element first = operations.as_document().first();
   if (!first.is_document()) return Selection();
-  return Selection{document_or_empty(first.as_document()["q"]), first.as_document()["collation"]};
+  return Selection{first.as_document()["q"].to_document(), first.as_document()["collation"]};
 }
 
 std::string_view stage_name(std::string_view command, const Targets& targets, bool sorted) noexcept {
@@ -154,7 +154,7 @@ Result<ExplainPlan> plan_explain(Context& context, const Request& request, DocVi
     selection.filter = find->filter;
     sorted = !find->sort.empty();
   } else if (command.name == "count" || command.name == "distinct") {
-    selection.filter = document_or_empty(inner["query"]);
+    selection.filter = inner["query"].to_document();
   } else {
     auto of_write = write_selection(inner);
     if (of_write.has_error()) return of_write.error();
@@ -220,7 +220,7 @@ void append_shard(BsonWriter& out, const Context& context, const Routes& routes,
   out.append("shardName", routes.shard(outcome.shard).name);
   out.append("connectionString", connection_string_of(context.gateway.states()[outcome.shard]));
   if (append_shown(out, outcome.body(), bytes_max, [](std::string_view name) { return name == "serverInfo"; })) {
-    append_shown(out, document_or_empty(outcome.body()["queryPlanner"]), bytes_max, [](auto) { return true; });
+    append_shown(out, outcome.body()["queryPlanner"].to_document(), bytes_max, [](auto) { return true; });
   }
   out.end();
 }
@@ -233,8 +233,7 @@ void append_all_plans(BsonWriter& out, const Routes& routes, const ShardOutcomes
     out.begin_document_item();
     out.append("shardName", routes.shard(outcome.shard).name);
     out.begin_array("allPlans");
-    const ValueView plans = outcome.body().find_path("executionStats.allPlansExecution");
-    for (const Element& plan : plans.is_array() ? plans.as_document() : DocView()) {
+    for (const Element& plan : outcome.body().find_path("executionStats.allPlansExecution").to_array()) {
       if (out.size() + plan.bytes.size() <= bytes_max) {
         out.append_item(ValueView(plan));
         continue;
@@ -280,7 +279,7 @@ void append_execution(BsonWriter& out, const Routes& routes, const ExplainPlan& 
   for (const ShardOutcome& outcome : outcomes) {
     out.begin_document_item();
     out.append("shardName", routes.shard(outcome.shard).name);
-    append_shown(out, document_or_empty(outcome.body()["executionStats"]), bytes_max,
+    append_shown(out, outcome.body()["executionStats"].to_document(), bytes_max,
                  [](std::string_view name) { return name != "allPlansExecution"; });
     out.end();
   }
@@ -354,11 +353,10 @@ Result<Explained> subject_of(const Request& request) {
   Explained subject;
   if (request.name == "aggregate") {
     BsonWriter out;
-    for (auto at = request.body.begin(); !at.done(); ++at) {
-      if (at->name == "explain" || is_stripped_from_request(at->name) || is_generic_argument(at->name)) continue;
-      out.append_element(*at);
-    }
-    subject.inner = std::move(out).finish();
+    out.append_elements(request.body, [](std::string_view name) {
+      return name != "explain" && !is_stripped_from_request(name) && !is_generic_argument(name);
+    });
+    subject.inner = out.finish();
     subject.verbosity = "queryPlanner";
     return subject;
   }
@@ -386,9 +384,7 @@ BsonDoc explain_of(DocView command, std::string_view verbosity, const Request& r
   // Shards look at those outside only; those of the explained command count, as at a mongos.
   const auto inner = [command](std::string_view name) { return command[name].exists() ? name : std::string_view(); };
   append_generic_arguments(body, request, {inner("maxTimeMS"), inner("readConcern"), inner("comment")});
-  for (const std::string_view name : {"maxTimeMS", "readConcern", "comment"}) {
-    if (const ValueView value = command[name]; value.exists()) body.append(name, value);
-  }
+  for (const std::string_view name : {"maxTimeMS", "readConcern", "comment"}) body.append(name, command[name]);
   return std::move(body).finish();
 }
 

@@ -64,9 +64,7 @@ Task<Result<Response>> file_md5_command(Context& context, Client&, const Request
       co_return Error(ErrorCode::internal_error, "a shard's part of a file's checksum makes no sense");
     }
     summed = static_cast<std::int32_t>(now);
-    BsonWriter kept;
-    kept.append_element(next);
-    state = std::move(kept).finish();
+    state = BsonWriter().append_element(next).finish();
   }
 }
 

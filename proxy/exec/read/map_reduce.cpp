@@ -77,19 +77,13 @@ bool shards_may_divide(const Context& context, const Targets& targets) {
   return true;
 }
 
-DocView only_document(DocView aggregation) noexcept {
-  const ValueView batch = aggregation.find_path("cursor.firstBatch");
-  const Element first = batch.is_array() ? batch.as_document().first() : Element();
-  return first.is_document() ? first.as_document() : DocView();
-}
-
 // {results, ok: 1}, or where they were written.
 Response answer_of(const Request& request, const InvolvedNamespace& output, const Response& aggregation) {
   BsonWriter out;
   const ValueView form = request.body["out"];
   if (output.collection.empty()) {
     const BsonDoc reply = aggregation.copy();
-    const ValueView results = only_document(reply)["results"];
+    const ValueView results = first_of_batch(reply)["results"];
     if (results.is_array()) {
       out.append("results", results);
     } else {

@@ -113,10 +113,8 @@ SortProjection ask_for_sort_key(DocView projection, std::string_view meta) {
   plan.source = SortKeySource::sort_key_field;
   plan.changed = true;
   plan.strip_fields.emplace_back("$sortKey");
-  BsonWriter out;
-  out.append_elements(projection);
-  out.begin_document("$sortKey").append("$meta", meta).end();
-  plan.projection = std::move(out).finish();
+  plan.projection = BsonWriter().append_elements(projection)
+                                .begin_document("$sortKey").append("$meta", meta).end().finish();
   return plan;
 }
 

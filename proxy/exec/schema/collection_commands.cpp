@@ -53,8 +53,7 @@ Result<Owners> owners_of(const Request& request) {
 
 // Of "db.collection" in its first field; $db does not matter.
 Result<Owners> owners_of_full_name(const Request& request) {
-  const Element first = request.body.first();
-  const std::string_view ns = first.is_string() ? first.as_string() : std::string_view();
+  const std::string_view ns = request.body.first().to_text();
   const std::size_t dot = ns.find('.');
   if (dot == 0 || dot == std::string_view::npos || dot + 1 == ns.size()) {
     return Error(ErrorCode::invalid_namespace,
@@ -256,20 +255,16 @@ bool has_options(DocView shown, DocView wanted) {
 
 // Does the collection that `create` names exist with its options? Then it has nothing to do, as through a mongos.
 Task<bool> exists_as_wanted(Context& context, const Request& request) {
-  BsonWriter list;
-  list.append("listCollections", std::int32_t{1});
-  list.begin_document("filter").append("name", request.body.first().as_string()).end();
-  list.append("$db", request.db);
-  const BsonDoc body = std::move(list).finish();
+  const BsonDoc body = BsonWriter().append("listCollections", std::int32_t{1})
+                                   .begin_document("filter").append("name", request.body.first().as_string()).end()
+                                   .append("$db", request.db).finish();
   const shard::CallOptions options = write_options(context, request);
   auto calling = call_shard(context, {request.routes->primary_shard(request.db),
                                       RoutedBy::database(request.routes->database(request.db)),
                                       shard::Command::of_body(body)}, options);
   const ShardOutcome outcome = co_await calling;
   if (!outcome.ok()) co_return false;
-  const ValueView batch = outcome.body().find_path("cursor.firstBatch");
-  const Element first = batch.is_array() ? batch.as_document().first() : Element();
-  const ValueView shown = first.is_document() ? first.as_document()["options"] : ValueView();
+  const ValueView shown = first_of_batch(outcome.body())["options"];
   co_return shown.is_document() && has_options(shown.as_document(), request.body);
 }
 
@@ -358,11 +353,8 @@ Result<void> check_unique_index(const catalog::CollectionRouting& routing, DocVi
 }
 
 Result<void> check_unique_indexes(const catalog::CollectionRouting& routing, DocView body) {
-  const ValueView indexes = body["indexes"];
-  if (!indexes.is_array()) return {};
-  for (auto at = indexes.as_document().begin(); !at.done(); ++at) {
-    if (!at->is_document()) continue;
-    if (auto checked = check_unique_index(routing, at->as_document(), "key"); checked.has_error()) return checked;
+  for (const Element& index : body["indexes"].to_array()) {
+    if (auto checked = check_unique_index(routing, index.to_document(), "key"); checked.has_error()) return checked;
   }
   return {};
 }
@@ -389,9 +381,7 @@ Answer drop(Context& context, Client&, const Request& request) {
     const bool missing = dropped.has_error() && dropped.error().is(ErrorCode::namespace_not_found);
     if (!missing) co_return dropped;
     if (config_wire_version(context) < v6_0) co_return Error(ErrorCode::namespace_not_found, "ns not found");
-    BsonWriter reply;
-    reply.append("info", "database does not exist");
-    co_return ok_response(std::move(reply));
+    co_return ok_response(BsonWriter().append("info", "database does not exist"));
   }
   co_return co_await to_owners(context, request, Tolerate::namespace_not_found);
 }
@@ -432,9 +422,7 @@ Answer drop_database(Context& context, Client&, const Request& request) {
     auto dropped = co_await run_by_form(context, request);
     const bool missing = dropped.has_error() && dropped.error().is(ErrorCode::namespace_not_found);
     if (!missing) co_return dropped;
-    BsonWriter reply;
-    reply.append("info", "database does not exist");
-    co_return ok_response(std::move(reply));
+    co_return ok_response(BsonWriter().append("info", "database does not exist"));
   }
   const shard::CallOptions options = write_options(context, request);
   auto fanning = fan_out(context, request, request.routes->all_shards(),
@@ -690,10 +678,8 @@ Answer plan_cache(Context& context, Client&, const Request& request) {
   const Fanned fanned = co_await fanning;
   if (auto failed = first_failure(fanned.answers, Tolerate::nothing)) co_return *failed;
   BsonWriter reply;
-  const DocView first = fanned.answers.front().body;
-  for (auto at = first.begin(); !at.done(); ++at) {
-    if (!is_stripped_from_reply(at->name) && at->name != "ok") reply.append_element(*at);
-  }
+  reply.append_elements(fanned.answers.front().body,
+                        [](std::string_view name) { return !is_stripped_from_reply(name) && name != "ok"; });
   for (const ShardAnswer& answer : fanned.answers) reply.append(answer.shard, answer.body);
   co_return ok_response(std::move(reply));
 }

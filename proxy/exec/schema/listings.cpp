@@ -41,7 +41,7 @@ catalog::ShardSet shards_of_database(const Routes& routes, std::string_view db) 
 }
 
 FirstBatch first_batch_of(DocView body) {
-  const ValueView size = document_or_empty(body["cursor"])["batchSize"];
+  const ValueView size = body["cursor"].to_document()["batchSize"];
   if (!size.is_number()) return {};
   return {.size = size.to_int64().value_or(0)};
 }

@@ -24,14 +24,12 @@ constexpr std::int32_t cannot_split = 87;
 constexpr std::int64_t chunk_bytes_max_default = 64 * std::int64_t{1} << 20;
 
 Result<std::string> chunk_ns(const Request& request) {
-  const Element first = request.body.first();
-  const catalog::Namespace name =
-      first.is_string() ? catalog::split_namespace(first.as_string()) : catalog::Namespace{};
+  const std::string_view ns = request.body.first().to_text();
+  const catalog::Namespace name = catalog::split_namespace(ns);
   if (name.db.empty() || name.collection.empty() || name.collection.find('\0') != std::string_view::npos) {
-    return Error(ErrorCode::invalid_namespace,
-                 fmt::format("Invalid namespace specified '{}'", first.is_string() ? first.as_string() : ""));
+    return Error(ErrorCode::invalid_namespace, fmt::format("Invalid namespace specified '{}'", ns));
   }
-  return std::string(first.as_string());
+  return std::string(ns);
 }
 
 // A chunk bound with its fields in the shard key's order.
@@ -111,12 +109,6 @@ Result<std::size_t> chunk_of(const Request& request, const CollectionRouting& ro
   return given(find) ? chunk_of_find(routing, find.as_document()) : chunk_of_bounds(routing, bounds);
 }
 
-void append_epoch(BsonWriter& out, std::string_view name, const catalog::ChunkVersion& version) {
-  std::uint8_t bytes[12];
-  std::copy(version.epoch.begin(), version.epoch.end(), bytes);
-  out.append_object_id(name, bytes);
-}
-
 // The command's collection as the config servers have it now; and afterwards it is read again.
 struct Fresh {
   std::string ns;
@@ -185,8 +177,7 @@ Task<Result<BsonDoc>> median_of(Context* context, const Request* request, const 
                            shard::RetryPolicy::idempotent);
   auto reply = co_await asking;
   if (reply.has_error()) co_return std::move(reply.error());
-  const ValueView keys = reply->body()["splitKeys"];
-  const Element first = keys.is_array() ? keys.as_document().first() : Element();
+  const Element first = reply->body()["splitKeys"].to_array().first();
   if (!first.is_document()) {
     co_return Error(cannot_split, "Unable to find median in chunk, possibly because chunk is empty.");
   }
@@ -206,7 +197,7 @@ BsonDoc split_at(const Context& context, const Fresh& fresh, std::size_t chunk, 
   body.append("splitChunk", fresh.ns);
   body.append("from", fresh.routes.shard(routing.chunks.owner(chunk)).name);
   body.append("keyPattern", routing.key.pattern());
-  append_epoch(body, "epoch", version);
+  body.append_object_id("epoch", version.epoch);
   if (has_timestamp(wire_version, version)) {
     body.append_timestamp("timestamp", version.timestamp);
   } else {
@@ -228,10 +219,7 @@ Task<Result<std::int64_t>> chunk_bytes_max(Context* context, const Request* requ
   auto finding = find_in_config(*context, *request, "settings", std::move(filter).finish());
   const auto found = co_await finding;
   if (found.has_error()) co_return found.error();
-  const ValueView batch = found->body().find_path("cursor.firstBatch");
-  const Element setting = batch.is_array() ? batch.as_document().first() : Element();
-  if (!setting.is_document()) co_return chunk_bytes_max_default;
-  const auto mib = setting.as_document()["value"].to_int64();
+  const auto mib = first_of_batch(found->body())["value"].to_int64();
   co_return mib && *mib > 0 ? *mib << 20 : chunk_bytes_max_default;
 }
 
@@ -304,7 +292,7 @@ BsonDoc move_chunk_to(const Context& context, const Request& request, const Fres
     body.append("min", routing.chunks.min_bound(chunk)).append("max", routing.chunks.max_bound(chunk));
     body.append("shard", fresh.routes.shard(routing.chunks.owner(chunk)).name);
     body.append_timestamp("lastmod", version.lastmod());
-    append_epoch(body, "lastmodEpoch", version);
+    body.append_object_id("lastmodEpoch", version.epoch);
     if (has_timestamp(wire_version, version)) body.append_timestamp("lastmodTimestamp", version.timestamp);
     body.append("toShard", to).append("maxChunkSizeBytes", bytes_max);
     append_throttle(body, request);
@@ -378,7 +366,7 @@ Answer merge_chunks_command(Context& context, Client&, const Request& request) {
     BsonWriter body;
     body.append(name, fresh->ns).append("bounds", given_bounds);
     body.append("config", std::string_view(hosts)).append("shardName", fresh->routes.shard(owner).name);
-    append_epoch(body, "epoch", routing.cluster->version);
+    body.append_object_id("epoch", routing.cluster->version.epoch);
     if (has_timestamp(wire_version, routing.cluster->version)) {
       body.append_timestamp("timestamp", routing.cluster->version.timestamp);
     }
@@ -407,10 +395,7 @@ Answer merge_all_chunks_command(Context& context, Client&, const Request& reques
   if (!shard) co_return Error(ErrorCode::shard_not_found, "mergeAllChunksOnShard takes the name of a shard");
   BsonWriter body;
   body.append("_shardsvrMergeAllChunksOnShard", *ns);
-  auto at = request.body.begin();
-  for (++at; !at.done(); ++at) {
-    if (!is_generic_argument(at->name) && !is_stripped_from_request(at->name)) body.append_element(*at);
-  }
+  own_fields(body, request, nullptr);
   append_passed_arguments(body, request, wire_version);
   body.append("$db", "admin");
   auto merging = command_to(context, request, *shard, std::move(body).finish(), shard::RetryPolicy::not_idempotent);
@@ -427,7 +412,7 @@ Answer clear_jumbo_flag_command(Context& context, Client&, const Request& reques
   const catalog::ChunkMap& chunks = fresh->routing->chunks;
   BsonWriter body;
   body.append("_configsvrClearJumboFlag", fresh->ns);
-  append_epoch(body, "epoch", fresh->routing->cluster->version);
+  body.append_object_id("epoch", fresh->routing->cluster->version.epoch);
   body.append("minKey", chunks.min_bound(*chunk)).append("maxKey", chunks.max_bound(*chunk));
   append_passed_arguments(body, request, config_wire_version(context));
   append_majority(body, request);

@@ -20,9 +20,7 @@ Task<Result<bool>> is_partitioned(Context* context, const Request* request, std:
   auto finding = find_in_config(*context, *request, "databases", std::move(filter).finish());
   const auto found = co_await finding;
   if (found.has_error()) co_return found.error();
-  const ValueView batch = found->body().find_path("cursor.firstBatch");
-  const Element entry = batch.is_array() ? batch.as_document().first() : Element();
-  co_return entry.is_document() && entry.as_document()["partitioned"].truthy();
+  co_return first_of_batch(found->body())["partitioned"].truthy();
 }
 
 Task<Result<Response>> database_version(Context* context, const Request* request, std::string db) {
@@ -69,9 +67,7 @@ Task<Result<Response>> list_shards_of_cluster(Context& context, const Request& r
   if (found.has_error()) co_return found.error();
   const ValueView batch = found->body().find_path("cursor.firstBatch");
   if (!batch.is_array()) co_return Error(ErrorCode::failed_to_parse, "the config servers' list of shards is damaged");
-  BsonWriter reply;
-  reply.append_array("shards", batch.as_document());
-  co_return ok_response(std::move(reply));
+  co_return ok_response(BsonWriter().append_array("shards", batch.as_document()));
 }
 
 Task<Result<Response>> shard_map_of_cluster(Context& context) {
@@ -119,9 +115,7 @@ Task<Result<Response>> shard_version_in_cluster(Context& context, const Request&
   const catalog::ChunkVersion& version = routing->cluster->version;
   BsonWriter reply;
   reply.append_timestamp("version", version.lastmod());
-  std::uint8_t epoch[12];
-  std::copy(version.epoch.begin(), version.epoch.end(), epoch);
-  reply.append_object_id("versionEpoch", epoch);
+  reply.append_object_id("versionEpoch", version.epoch);
   if (version.timestamp != 0) reply.append_timestamp("versionTimestamp", version.timestamp);
   if (request.body["fullMetadata"].truthy()) append_chunks(reply, *routing);
   co_return ok_response(std::move(reply));
@@ -138,9 +132,7 @@ Task<Result<Response>> flush_router_config_in_cluster(Context& context, const Re
   log::info("routing metadata is flushed: {}", which.is_string() ? which.as_string() : "all databases");
   auto forgetting = forget_everywhere(context, std::string(name.db), std::string(name.collection));
   co_await forgetting;
-  BsonWriter reply;
-  reply.append("flushed", true);
-  co_return ok_response(std::move(reply));
+  co_return ok_response(BsonWriter().append("flushed", true));
 }
 
 }  // namespace spillway::exec

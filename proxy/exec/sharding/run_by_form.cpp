@@ -24,11 +24,10 @@ Error not_in_this_version(const Request& request) {
 Response collection_sharded(DocView reply, std::string_view ns) {
   BsonWriter out;
   out.append("collectionsharded", ns);
-  for (auto at = reply.begin(); !at.done(); ++at) {
-    const bool of_servers = at->name == "collectionVersion" || at->name == "collectionUUID";
-    if (!of_servers && !is_stripped_from_reply(at->name)) out.append_element(*at);
-  }
-  return Response(std::move(out).finish());
+  out.append_elements(reply, [](std::string_view name) {
+    return name != "collectionVersion" && name != "collectionUUID" && !is_stripped_from_reply(name);
+  });
+  return Response(out.finish());
 }
 
 Response answer_of(const CommandForm& form, std::string_view name, ShardOutcome outcome) {
@@ -37,9 +36,7 @@ Response answer_of(const CommandForm& form, std::string_view name, ShardOutcome 
   if (form.reply == CommandForm::Reply::sharded) return collection_sharded(outcome.body(), name);
   const Element concern = outcome.body().find("writeConcernError");
   if (!concern.exists()) return ok_response();
-  BsonWriter out;
-  out.append_element(concern);
-  return ok_response(std::move(out));
+  return ok_response(BsonWriter().append_element(concern));
 }
 
 // One try. The error of a server that did not take the command for what it concerns: its own answer otherwise.

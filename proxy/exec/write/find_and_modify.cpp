@@ -1,5 +1,6 @@
 // findAndModify. One shard gets the client's bytes; a query that may match on several is narrowed to a chosen
 // document first (write_choose.h states the guarantees).
+#include <functional>
 #include <span>
 
 #include "proxy/exec/access/transactions.h"
@@ -95,14 +96,10 @@ Task<Result<Response>> modify(Context& context, const Request& request, const St
     co_return with_recovery_token(context, request,
                                   counted_reply(context, moved_modify_reply(outcome.body(), *moved, wants_new)));
   }
-  BsonWriter out;
-  for (const Element& field : body_of(command.command)) {
-    if (!is_generic_argument(field.name)) out.append_element(field);
-  }
-  const BsonDoc body = std::move(out).finish();
+  const BsonDoc body = BsonWriter().append_elements(body_of(command.command), std::not_fn(is_generic_argument)).finish();
   MovingWrite write{.collection = collection,
                     .command = body,
-                    .filter = document_or_empty(body.view()["query"]),
+                    .filter = body.view()["query"].to_document(),
                     .simple_collation = statement.simple_collation,
                     .shard = outcome.shard,
                     .reply = [wants_new](DocView refusal, bool moved) {

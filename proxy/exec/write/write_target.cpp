@@ -21,18 +21,12 @@ WriteTarget to_one(catalog::ShardIndex shard) { return {Route::one, {shard}, fal
 
 // The fields of a document's key; its _id may be one that is still to be added.
 BsonDoc keyed_part(const catalog::ShardKeyPattern& key, DocView document, const ObjectId& new_id) {
-  BsonWriter out;
-  std::uint8_t bytes[12];
-  std::copy(new_id.begin(), new_id.end(), bytes);
-  out.append_object_id("_id", bytes);
-  for (const Element& field : document) {
-    const bool wanted =
-        std::any_of(key.fields().begin(), key.fields().end(), [&](const auto& part) {
-          return std::string_view(part.path).substr(0, part.path.find('.')) == field.name;
-        });
-    if (wanted) out.append_element(field);
-  }
-  return std::move(out).finish();
+  const auto is_of_key = [&](std::string_view name) {
+    return std::any_of(key.fields().begin(), key.fields().end(), [&](const auto& part) {
+      return std::string_view(part.path).substr(0, part.path.find('.')) == name;
+    });
+  };
+  return BsonWriter().append_object_id("_id", new_id).append_elements(document, is_of_key).finish();
 }
 
 // The query names fields of measurements, and the key those of buckets.
