@@ -71,8 +71,7 @@ Result<ChangeStream::Next> ChangeStream::next(std::span<RemoteCursor> remotes) {
   const std::string_view operation = least.event["operationType"].to_text();
   bool skipped = tells_new_shard(operation);
   if (!resume_digits_.empty()) {
-    const auto before = skips(least_digits);
-    if (before.has_error()) return before.error();
+    SPILLWAY_TRY(before, skips(least_digits));
     skipped |= *before;
   }
   const bool passed = operation == "invalidate" && (passes(remotes[least.remote].shard, least_digits) || skipped);

@@ -90,8 +90,7 @@ Result<void> RoutingUpdate::add(DocView chunk) {
 }
 
 Result<void> RoutingUpdate::take(DocView chunk) {
-  const auto fields = chunk_fields(chunk);
-  if (!fields) return fields.error();
+  SPILLWAY_TRY(fields, chunk_fields(chunk));
   if (!fields->min.is_document()) return wrong_chunk_field(chunk, "min", fields->min, "object");
   if (!fields->max.is_document()) return wrong_chunk_field(chunk, "max", fields->max, "object");
   if (!fields->shard.is_string()) return wrong_chunk_field(chunk, "shard", fields->shard, "string");

@@ -92,10 +92,8 @@ Result<Value> set_intersection(Operands operands, EvalContext& context) {
   for (const Value& operand : operands) {
     if (operand.nullish()) return Value::null();
     if (!operand.is_array()) return not_array(17047, "$setIntersection", operand);
-    auto keys = keys_of(operand, context.meter);
-    if (!keys) return keys.error();
-    auto kept = select(result, *keys, true, context);
-    if (!kept) return kept;
+    SPILLWAY_TRY(keys, keys_of(operand, context.meter));
+    SPILLWAY_TRY(kept, select(result, *keys, true, context));
     result = std::move(*kept);
     if (result.view().as_document().empty()) break;
   }
@@ -126,8 +124,7 @@ Result<Value> set_equals(Operands operands, EvalContext& context) {
   KeySet first;
   for (std::size_t i = 0; i < operands.size(); ++i) {
     if (!operands[i].is_array()) return not_array(17044, "$setEquals", operands[i]);
-    auto keys = keys_of(operands[i], context.meter);
-    if (!keys) return keys.error();
+    SPILLWAY_TRY(keys, keys_of(operands[i], context.meter));
     if (i == 0) {
       first = std::move(*keys);
     } else {
@@ -144,8 +141,7 @@ Result<Value> set_is_subset(Operands operands, EvalContext& context) {
                  join("both operands of $setIsSubset must be arrays. ", first ? "First" : "Second",
                       " argument is of type: ", type_name(operands[first ? 0 : 1])));
   }
-  auto keys = keys_of(operands[1], context.meter);
-  if (!keys) return keys.error();
+  SPILLWAY_TRY(keys, keys_of(operands[1], context.meter));
   for (const Element& element : operands[0].as_document()) {
     if (!context.meter.spend(set_element_steps)) return too_many_steps_error();
     if (!keys->contains(key_of(element))) return Value::of(false);

@@ -104,8 +104,7 @@ Result<Value> array_to_object(Operands operands, EvalContext& context) {
                         bson_type_name(element.type)));
     }
     format = element.type;
-    auto pair = key_value(element);
-    if (!pair) return pair.error();
+    SPILLWAY_TRY(pair, key_value(element));
     if (pair->first.find('\0') != std::string_view::npos) {
       return Error(4940400, "Key field cannot contain an embedded null byte");
     }

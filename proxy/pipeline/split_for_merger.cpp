@@ -151,9 +151,7 @@ class MergerSplitter {
       divide_group(BsonDoc(spec));
     } else if (element.name == "$count" && is_count_field(element)) {
       divide_group(counting_group({}, element.as_string()));
-      BsonWriter without_id;
-      without_id.begin_document("$project").append("_id", std::int32_t{0}).end();
-      merge_.push_back(std::move(without_id).finish());
+      merge_.push_back(BsonWriter().begin_document("$project").append("_id", std::int32_t{0}).end().finish());
     } else if (element.name == "$sortByCount" && is_count_expression(element)) {
       divide_group(counting_group(element, "count"));
       BsonWriter sort;

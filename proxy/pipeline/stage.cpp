@@ -41,8 +41,7 @@ Result<void> parse_sort_by_count(const Element& element, const ParseScope& scope
   const BsonDoc sort_spec = BsonWriter().append("count", std::int32_t{-1}).finish();
   for (const auto& [parser, spec] :
        {std::pair(&parse_group_stage, &group_spec), std::pair(&parse_sort_stage, &sort_spec)}) {
-    auto stage = parser({BsonType::document, spec->view().bytes()}, scope);
-    if (!stage) return stage.error();
+    SPILLWAY_TRY(stage, parser({BsonType::document, spec->view().bytes()}, scope));
     out.push_back(std::move(*stage));
   }
   return {};
@@ -66,8 +65,7 @@ Result<void> parse_stage(DocView spec, const ParseScope& scope, std::vector<Stag
   if (element.name == "$sortByCount") return parse_sort_by_count(element, scope, out);
   for (const auto& [name, parser] : parsers) {
     if (name != element.name) continue;
-    auto stage = parser(element, scope);
-    if (!stage) return stage.error();
+    SPILLWAY_TRY(stage, parser(element, scope));
     if (name == "$limit" && !out.empty()) out.back()->expect_limit(*parse_limit(element));
     out.push_back(std::move(*stage));
     return {};
