@@ -293,7 +293,7 @@ BsonDoc merge_list_databases(const std::vector<ShardAnswer>& answers, bool name_
       if (!counts) continue;
       if (seen && !seen(name.as_string())) continue;
       Row& row = rows[std::string(name.as_string())];
-      const double size = number(at->as_document()["sizeOnDisk"]);
+      const double size = number(database.as_document()["sizeOnDisk"]);
       // A shard's 1 means "empty": it adds nothing to a larger sum.
       row.size = (row.size == 1 && size > 1) ? size : (size == 1 && row.size >= 1) ? row.size : row.size + size;
       append_sum(row.shards, answer.shard, size);
