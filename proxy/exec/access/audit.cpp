@@ -221,17 +221,13 @@ void AuditLog::done(const Client& client, const CommandSpec& spec, const Request
 // --- of the process
 
 void AuditLog::started(const ProcessFacts& facts) {
-  BsonWriter out;
-  out.append("options", facts.parsed_options);
-  write("startup", nullptr, std::move(out).finish(), 0);
+  write("startup", nullptr, BsonWriter().append("options", facts.parsed_options).finish(), 0);
 }
 
 void AuditLog::shut_down() { write("shutdown", nullptr, BsonDoc(), 0); }
 
 void AuditLog::reloaded(std::string_view outcome, bool applied) {
-  BsonWriter out;
-  out.append("outcome", outcome);
-  write("reload", nullptr, std::move(out).finish(),
+  write("reload", nullptr, BsonWriter().append("outcome", outcome).finish(),
         static_cast<std::int32_t>(applied ? ErrorCode::ok : ErrorCode::invalid_options));
 }
 

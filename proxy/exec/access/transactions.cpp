@@ -101,8 +101,7 @@ Result<void> begin_statement(Context& context, const Request& request) {
   if (auto checked = check_api_of_transaction(context, request); checked.has_error()) return checked;
   std::optional<TransactionConcern> begins;
   if (request.start_transaction) {
-    auto concern = read_concern_of(request);
-    if (concern.has_error()) return std::move(concern.error());
+    SPILLWAY_TRY(concern, read_concern_of(request));
     begins = *concern;
   } else if (request.read_concern.is_document() && !request.read_concern.as_document().empty()) {
     return Error(ErrorCode::invalid_options, "Only the first command in a transaction may specify a readConcern");
@@ -180,8 +179,7 @@ Task<Result<void>> check_transaction(Context& context, const Request& request,
     co_return check_retryable(context, request, targets);
   }
   SPILLWAY_CHECK(request.txn_number.has_value());
-  if (auto checked = check_retryable(context, request, targets); checked.has_error())
-    co_return checked.error();
+  SPILLWAY_CO_TRY(retryable, check_retryable(context, request, targets));
   if (context.in_cluster()) co_return Result<void>();  // begin_statement() has seen it
   if (auto checked = check_api_of_transaction(context, request); checked.has_error()) co_return checked;
   auto step = context.shared.transactions->statement(request.lsid, *request.txn_number,

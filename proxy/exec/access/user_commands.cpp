@@ -11,6 +11,7 @@
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
+#include "proxy/exec/sharding/command_forms.h"
 
 namespace spillway::exec {
 
@@ -87,9 +88,7 @@ Answer user_command(Context& context, Client& client, const Request& request) {
   const BsonDoc command = std::move(body).finish();
   shard::CallOptions options = write_options(context, request);
   options.retry = reads ? shard::RetryPolicy::idempotent : shard::RetryPolicy::not_idempotent;
-  auto calling =
-      call_shard(context, {cluster::config_shard, RoutedBy::nothing(), shard::Command::of_body(command)}, options);
-  ShardOutcome outcome = co_await calling;
+  ShardOutcome outcome = co_await call_shard(context, cluster::config_shard, RoutedBy::nothing(), command, options);
   if (!reads) {  // whatever has come of it: an answer may have been lost
     co_await read_changed_users(context, request);
   }
@@ -205,8 +204,7 @@ Answer users_info(Context& context, Client& client, const Request& request) {
   if (context.in_cluster()) {
     co_return co_await user_command(context, client, request);
   }
-  auto wanted = parse_users_info(request);
-  if (wanted.has_error()) co_return wanted.error();
+  SPILLWAY_CO_TRY(wanted, parse_users_info(request));
   if (request.body["showCredentials"].truthy()) {
     co_return Error(ErrorCode::command_not_supported,
                     "credentials are not shown: they stand in the configuration");

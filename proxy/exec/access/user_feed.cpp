@@ -135,9 +135,7 @@ Task<ShardOutcome> ask_for_users(Context& context, BsonDoc question, Duration lo
   options.budget = &context.shared.memory.replies;
   options.retry = shard::RetryPolicy::idempotent;
   options.deadline = Clock::now() + longest;
-  auto call = call_shard(context, {*context.shared.users_from, RoutedBy::nothing(), shard::Command::of_body(command)},
-                         options);
-  co_return co_await call;
+  co_return co_await call_shard(context, *context.shared.users_from, RoutedBy::nothing(), command, options);
 }
 
 // Users behind a damage would lose access.
@@ -162,8 +160,7 @@ void add_users(std::vector<auth::UserSpec>& users, DocView batch, std::size_t& u
 using Names = std::vector<std::pair<std::string, std::string>>;  // name, db
 
 Result<Names> names_of(ValueView users) {
-  const auto list = sound(users);
-  if (list.has_error()) return list.error();
+  SPILLWAY_TRY(list, sound(users));
   Names names;
   for (const Element& item : *list) {
     const ValueView name = item.to_document()["user"], db = item.to_document()["db"];
@@ -217,8 +214,7 @@ Task<Result<bool>> read_users_once(Context& context, std::string* generation) {
     auto asking = ask_for_users(context, names_command());
     const ShardOutcome outcome = co_await asking;
     if (outcome.error) co_return *outcome.error;
-    auto found = names_of(outcome.body()["users"]);
-    if (found.has_error()) co_return found.error();
+    SPILLWAY_CO_TRY(found, names_of(outcome.body()["users"]));
     names = *std::move(found);
   }
   std::vector<auth::UserSpec> users;
@@ -242,8 +238,7 @@ Task<Result<bool>> read_users_once(Context& context, std::string* generation) {
       continue;
     }
     at_once = std::min(2 * at_once, users_resolved_at_once);
-    const auto batch = sound(outcome.body()["users"]);
-    if (batch.has_error()) co_return batch.error();
+    SPILLWAY_CO_TRY(batch, sound(outcome.body()["users"]));
     add_users(users, *batch, unknown_roles);
     left = left.subspan(count);
   }
@@ -266,8 +261,7 @@ Task<Result<std::vector<auth::UserSpec>>> find_user(Context& context, Names::val
     outcome = co_await asking_stored;
   }
   if (outcome.error) co_return *outcome.error;
-  const auto batch = sound(resolves ? outcome.body()["users"] : outcome.body().find_path("cursor.firstBatch"));
-  if (batch.has_error()) co_return batch.error();
+  SPILLWAY_CO_TRY(batch, sound(resolves ? outcome.body()["users"] : outcome.body().find_path("cursor.firstBatch")));
   std::vector<auth::UserSpec> users;
   std::size_t unknown_roles = 0;
   add_users(users, *batch, unknown_roles);
@@ -277,9 +271,7 @@ Task<Result<std::vector<auth::UserSpec>>> find_user(Context& context, Names::val
 // False: other users were fed that were read later, and nothing has changed.
 Task<Result<bool>> read_user_once(Context& context, const Names::value_type& named) {
   const std::uint64_t number = context.shared.users.begin_read();
-  auto finding = find_user(context, named, patience);
-  const auto users = co_await finding;
-  if (users.has_error()) co_return users.error();
+  SPILLWAY_AWAIT(users, find_user(context, named, patience));
   const auto& [name, db] = named;
   const auto fed = context.shared.users.feed_one(number, db, name, users->empty() ? nullptr : &users->front());
   co_return fed.has_value();
@@ -295,8 +287,7 @@ Task<Result<void>> read_unresolved_users(Context& context) {
   auto asking = ask_for_users(context, users_command());
   const ShardOutcome outcome = co_await asking;
   if (outcome.error) co_return *outcome.error;
-  const auto batch = sound(outcome.body().find_path("cursor.firstBatch"));
-  if (batch.has_error()) co_return batch.error();
+  SPILLWAY_CO_TRY(batch, sound(outcome.body().find_path("cursor.firstBatch")));
   std::vector<auth::UserSpec> users;
   std::size_t unknown_roles = 0;
   add_users(users, *batch, unknown_roles);

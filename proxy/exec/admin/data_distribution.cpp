@@ -21,8 +21,7 @@ constexpr std::int32_t whole_batch = std::numeric_limits<std::int32_t>::max();
 // The documents of a reply that has them all.
 Result<DocView> documents_of(Context& context, const ShardOutcome& outcome) {
   if (outcome.error) return *outcome.error;
-  const auto parsed = wire::parse_cursor_reply(outcome.body());
-  if (parsed.has_error()) return parsed.error();
+  SPILLWAY_TRY(parsed, wire::parse_cursor_reply(outcome.body()));
   const ValueView batch = outcome.body().find_path("cursor.firstBatch");
   if (parsed->id == 0 && batch.is_array()) return batch.as_document();
   kill_unread(context, outcome, parsed->ns, parsed->id);
@@ -94,8 +93,7 @@ Task<Result<void>> list_data_distribution(Context& context, const Request& reque
   auto asking = call_shard(context, {cluster::config_shard, RoutedBy::nothing(), shard::Command::of_body(find)},
                            read_options(context, request));
   const ShardOutcome sharded = co_await asking;
-  const auto names = documents_of(context, sharded);
-  if (names.has_error()) co_return names.error();
+  SPILLWAY_CO_TRY(names, documents_of(context, sharded));
   auto calling = call_shards(context, request.routes->all_shards(), RoutedBy::nothing(),
                              shard::Command::of_body(aggregate), read_options(context, request));
   const ShardOutcomes outcomes = co_await calling;
@@ -128,8 +126,7 @@ Task<Result<void>> list_data_distribution(Context& context, const Request& reque
     for (const auto& [shard, statistics] : shards) append_shard(out, request.routes->shard(shard).name, statistics);
     out.end();
     const BsonDoc document = std::move(out).finish();
-    auto pushing = into.push(document);
-    if (auto pushed = co_await pushing; pushed.has_error()) co_return pushed;
+    SPILLWAY_AWAIT(pushed, into.push(document));
   }
   co_return co_await into.finish();
 }

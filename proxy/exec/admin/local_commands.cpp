@@ -49,8 +49,7 @@ Answer get_last_error(Context& context, Client&, const Request& request) {
 
 // Connections answer hello themselves; this serves callers without connection state to update.
 Answer hello(Context& context, Client& client, const Request& request) {
-  auto parsed = wire::parse_hello(request.body);
-  if (parsed.has_error()) co_return parsed.error();
+  SPILLWAY_CO_TRY(parsed, wire::parse_hello(request.body));
   co_return Response(hello_reply(context, client, *parsed, {}));
 }
 
@@ -390,14 +389,12 @@ Answer profile(Context& context, Client&, const Request& request) {
 }
 
 Answer get_parameter(Context& context, Client&, const Request& request) {
-  auto reply = get_parameters(context, request.body);
-  if (reply.has_error()) co_return reply.error();
+  SPILLWAY_CO_TRY(reply, get_parameters(context, request.body));
   co_return Response(*std::move(reply));
 }
 
 Answer set_parameter(Context& context, Client&, const Request& request) {
-  auto reply = set_parameters(context, request.body);
-  if (reply.has_error()) co_return reply.error();
+  SPILLWAY_CO_TRY(reply, set_parameters(context, request.body));
   co_return Response(*std::move(reply));
 }
 

@@ -116,8 +116,7 @@ Task<Result<void>> list_local_sessions(Context& context, ListedSessions listed, 
     }
   }
   for (const auto& [id, row] : newest) {
-    auto pushing = into.push(row);
-    if (auto pushed = co_await pushing; pushed.has_error()) co_return pushed;
+    SPILLWAY_AWAIT(pushed, into.push(row));
   }
   co_return co_await into.finish();
 }

@@ -204,9 +204,7 @@ Result<void> check_may_run(Context& context, Client& client, const CommandSpec& 
 std::optional<Error> refusal_of(Context& context, Client& client, const CommandSpec& spec, const Request& request) {
   if (auto checked = check_rules(context, spec, request); checked.has_error()) return std::move(checked.error());
   if (auto over_limit = admit(context, client, spec, request.arrived)) return over_limit;
-  if (auto allowed = check_may_run(context, client, spec, request); allowed.has_error()) {
-    return std::move(allowed.error());
-  }
+  SPILLWAY_TRY(allowed, check_may_run(context, client, spec, request));
   return std::nullopt;
 }
 

@@ -166,8 +166,7 @@ Task<Result<Response>> run_on_view(Context& context, Client& client, const Comma
                                    Error refused, int views) {
   const DocView of_view = command_of(request);
   const bool flags = advertised_wire_version(context.gateway) >= wire_version_of_6_0;
-  auto rewritten = aggregation_over_view(of_view, view_of(refused), flags);
-  if (rewritten.has_error()) co_return std::move(rewritten.error());
+  SPILLWAY_CO_TRY(rewritten, aggregation_over_view(of_view, view_of(refused), flags));
   if (rewritten->view().empty() || views == views_max) co_return refused;
   if (explains(request)) *rewritten = explained(request, *rewritten);
   const bool counts = spec.name == "count", distinct = spec.name == "distinct";
@@ -184,9 +183,8 @@ Task<Result<Response>> run_on_view(Context& context, Client& client, const Comma
   if (counts) co_return count_of_view(*response);
   std::size_t bytes = 0;
   for (const iovec& piece : response->pieces()) bytes += piece.iov_len;
-  const auto reserved = co_await take_reservation(context, request, context.shared.memory.replies, 2 * bytes,
-                                                  "a view's values");
-  if (reserved.has_error()) co_return reserved.error();
+  SPILLWAY_CO_TRY(reserved, co_await take_reservation(context, request, context.shared.memory.replies, 2 * bytes,
+                                                      "a view's values"));
   co_return distinct_of_view(*response);
 }
 
@@ -217,8 +215,7 @@ Task<Result<Response>> run_in_transaction(Context& context, Client& client, cons
 // With a newer time as long as shards cannot read at the one that was chosen.
 Task<Result<Response>> run_at_snapshot(Context& context, Client& client, const CommandSpec& spec,
                                        const Request& request) {
-  auto time = SnapshotTime::of(context, request);
-  if (time.has_error()) co_return std::move(time.error());
+  SPILLWAY_CO_TRY(time, SnapshotTime::of(context, request));
   for (std::size_t tries = 1;; ++tries) {
     Request read = request;
     time->give(context, read);
@@ -267,9 +264,7 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
   const RouteNames names = route_names(context, spec, request);
   if (auto checked = check_names(spec, names); checked.has_error()) co_return std::move(checked.error());
   // Before it is told whether there is such a database.
-  if (auto checked = refuse_unjudged(context, pipeline_of(request)); checked.has_error()) {
-    co_return std::move(checked.error());
-  }
+  SPILLWAY_CO_TRY(judged, refuse_unjudged(context, pipeline_of(request)));
   const RouteWait wait{request.deadline, makes_database(spec, request), request.interrupt};
   bool learned_keys = false;
   BsonDoc of_buckets;
@@ -284,8 +279,7 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
         if (learned.has_error() && !routes) {
           if (missing) {
             if (auto told = missing_database(context, request, learned.error())) co_return *std::move(told);
-            auto checked = co_await check_read(context, spec, request);
-            if (checked.has_error()) co_return std::move(checked.error());
+            SPILLWAY_CO_TRY(checked, co_await check_read(context, spec, request));
             if (auto empty = without_database(spec, request)) co_return *std::move(empty);
           }
           co_return std::move(learned.error());
@@ -325,8 +319,7 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
       co_return co_await running;
     }
     if (refused.code == cannot_implicitly_create_collection && request.body.first().is_string()) {
-      auto making = make_collection(context, request, std::string(request.body.first().as_string()));
-      if (auto made = co_await making; made.has_error()) co_return std::move(made.error());
+      SPILLWAY_AWAIT(made, make_collection(context, request, std::string(request.body.first().as_string())));
     }
     const Duration pause = pause_before_try(tries + 1);
     if (pause > Duration::zero()) {

@@ -121,8 +121,7 @@ Result<void> FailCommand::set_mode(ValueView mode) {
   const DocView fields = mode.as_document();
   for (const auto& [name, counted] : {std::pair("times", Mode::times), std::pair("skip", Mode::skip)}) {
     if (!fields[name].exists()) continue;
-    const auto count = read_count(name, fields[name]);
-    if (count.has_error()) return count.error();
+    SPILLWAY_TRY(count, read_count(name, fields[name]));
     mode_ = counted;
     left_ = *count;
     return {};
@@ -147,8 +146,7 @@ Result<void> FailCommand::set_mode(ValueView mode) {
 }
 
 Result<std::int64_t> FailCommand::configure(DocView command) {
-  auto plan = read_plan(command["data"]);
-  if (plan.has_error()) return plan.error();
+  SPILLWAY_TRY(plan, read_plan(command["data"]));
   if (!only_.empty()) plan->commands = {only_};
   const MutexLock lock(mutex_);
   if (auto set = set_mode(command["mode"]); set.has_error()) return set.error();

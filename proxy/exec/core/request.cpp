@@ -117,8 +117,7 @@ Result<void> take_max_time(Request& request, const Element& field) {
 
 Result<void> take_read_preference(Request& request, const Element& field) {
   if (!field.is_document()) return wrong_type("$readPreference", field, "object");
-  auto parsed = shard::ReadPreference::parse(field.as_document());
-  if (parsed.has_error()) return parsed.error();
+  SPILLWAY_TRY(parsed, shard::ReadPreference::parse(field.as_document()));
   request.read_preference = *std::move(parsed);
   request.has_read_preference = true;
   return {};

@@ -73,8 +73,7 @@ Result<SortProjection> plan_inclusion(DocView sort, DocView projection) {
   std::vector<std::string> extra;
   bool id_excluded = projection["_id"].exists() && !projection["_id"].truthy();
   for (auto at = sort.begin(); !at.done(); ++at) {
-    auto kept = keep_included(at->name, projection, extra, plan.strip_fields, id_excluded);
-    if (kept.has_error()) return kept.error();
+    SPILLWAY_TRY(kept, keep_included(at->name, projection, extra, plan.strip_fields, id_excluded));
   }
   if (plan.strip_fields.empty()) return plan;
   plan.changed = true;

@@ -61,10 +61,8 @@ Result<Bounds> parse_bounds(const CollectionRouting& routing, ValueView bounds) 
   if (list.count() != 2) {
     return Error(ErrorCode::bad_value, "bounds takes two documents: the lower and the upper bound");
   }
-  auto min = in_key_order(routing, list["0"]);
-  if (min.has_error()) return min.error();
-  auto max = in_key_order(routing, list["1"]);
-  if (max.has_error()) return max.error();
+  SPILLWAY_TRY(min, in_key_order(routing, list["0"]));
+  SPILLWAY_TRY(max, in_key_order(routing, list["1"]));
   return Bounds{*std::move(min), *std::move(max)};
 }
 
@@ -87,8 +85,7 @@ Result<std::size_t> chunk_of_find(const CollectionRouting& routing, DocView find
 
 // The chunk that has exactly these bounds.
 Result<std::size_t> chunk_of_bounds(const CollectionRouting& routing, ValueView value) {
-  auto bounds = parse_bounds(routing, value);
-  if (bounds.has_error()) return bounds.error();
+  SPILLWAY_TRY(bounds, parse_bounds(routing, value));
   const std::size_t chunk = chunk_of_bound(routing, bounds->min.view());
   const auto same = [&](DocView bound, const BsonDoc& asked) {
     return *routing.key.key_of_bound(bound) == *routing.key.key_of_bound(asked.view());
@@ -117,10 +114,8 @@ struct Fresh {
 };
 
 Task<Result<Fresh>> fresh_table(Context* context, const Request* request) {
-  auto ns = chunk_ns(*request);
-  if (ns.has_error()) co_return ns.error();
-  auto routes = co_await read_again(*context, *request, *ns);
-  if (routes.has_error()) co_return routes.error();
+  SPILLWAY_CO_TRY(ns, chunk_ns(*request));
+  SPILLWAY_CO_TRY(routes, co_await read_again(*context, *request, *ns));
   Fresh fresh{*std::move(ns), *std::move(routes)};
   fresh.routing = fresh.routes.collection(fresh.ns);
   co_return fresh;
@@ -154,8 +149,7 @@ Result<std::size_t> chunk_to_split(const Request& request, const CollectionRouti
   if (given(bounds) && given(middle)) return Error(ErrorCode::bad_value, "cannot specify bounds and middle together");
   if (given(find)) return chunk_of_find(routing, find.as_document());
   if (given(bounds)) return chunk_of_bounds(routing, bounds);
-  auto ordered = in_key_order(routing, middle);
-  if (ordered.has_error()) return ordered.error();
+  SPILLWAY_TRY(ordered, in_key_order(routing, middle));
   at = *std::move(ordered);
   const std::size_t chunk = chunk_of_bound(routing, at.view());
   if (*routing.key.key_of_bound(routing.chunks.min_bound(chunk)) == *routing.key.key_of_bound(at.view())) {
@@ -173,10 +167,8 @@ Task<Result<BsonDoc>> median_of(Context* context, const Request* request, const 
   body.append("splitVector", fresh->ns).append("keyPattern", fresh->routing->key.pattern());
   body.append("min", chunks.min_bound(chunk)).append("max", chunks.max_bound(chunk));
   body.append("force", true).append("$db", "admin");
-  auto asking = command_to(*context, *request, chunks.owner(chunk), std::move(body).finish(),
-                           shard::RetryPolicy::idempotent);
-  auto reply = co_await asking;
-  if (reply.has_error()) co_return std::move(reply.error());
+  SPILLWAY_AWAIT(reply, command_to(*context, *request, chunks.owner(chunk), std::move(body).finish(),
+                                   shard::RetryPolicy::idempotent));
   const Element first = reply->body()["splitKeys"].to_array().first();
   if (!first.is_document()) {
     co_return Error(cannot_split, "Unable to find median in chunk, possibly because chunk is empty.");
@@ -214,11 +206,8 @@ BsonDoc split_at(const Context& context, const Fresh& fresh, std::size_t chunk, 
 // The setting of the cluster, in bytes.
 Task<Result<std::int64_t>> chunk_bytes_max(Context* context, const Request* request) {
   if (const auto asked = request->body["maxChunkSizeBytes"].to_int64(); asked && *asked > 0) co_return *asked;
-  BsonWriter filter;
-  filter.append("_id", "chunksize");
-  auto finding = find_in_config(*context, *request, "settings", std::move(filter).finish());
-  const auto found = co_await finding;
-  if (found.has_error()) co_return found.error();
+  auto finding = find_in_config(*context, *request, "settings", BsonWriter().append("_id", "chunksize").finish());
+  SPILLWAY_CO_TRY(found, co_await finding);
   const auto mib = first_of_batch(found->body())["value"].to_int64();
   co_return mib && *mib > 0 ? *mib << 20 : chunk_bytes_max_default;
 }
@@ -243,8 +232,7 @@ Task<Result<std::string>> target_shard(Context* context, const Request* request,
     if (auto named = routes ? shard_named(*routes, to.as_string()) : std::nullopt) co_return *std::move(named);
     if (look > 0) break;
     const RouteWait wait{request->deadline, false, request->interrupt};
-    auto reading = read_shards_again(*context, wait);
-    if (auto read = co_await reading; read.has_error()) co_return std::move(read.error());
+    SPILLWAY_AWAIT(read, read_shards_again(*context, wait));
   }
   co_return Error(ErrorCode::shard_not_found,
                   fmt::format("Could not move chunk in '{}' to shard '{}' because that shard does not exist", *ns,
@@ -308,14 +296,11 @@ BsonDoc move_chunk_to(const Context& context, const Request& request, const Fres
 }  // namespace
 
 Answer split_command(Context& context, Client&, const Request& request) {
-  auto fresh = co_await fresh_table(&context, &request);
-  if (fresh.has_error()) co_return std::move(fresh.error());
+  SPILLWAY_CO_TRY(fresh, co_await fresh_table(&context, &request));
   BsonDoc at;
-  const auto chunk = chunk_to_split(request, *fresh->routing, at);
-  if (chunk.has_error()) co_return chunk.error();
+  SPILLWAY_CO_TRY(chunk, chunk_to_split(request, *fresh->routing, at));
   if (at.view().empty()) {
-    auto median = co_await median_of(&context, &request, &*fresh, *chunk);
-    if (median.has_error()) co_return std::move(median.error());
+    SPILLWAY_CO_TRY(median, co_await median_of(&context, &request, &*fresh, *chunk));
     at = *std::move(median);
   }
   auto splitting = command_to(context, request, fresh->routing->chunks.owner(*chunk),
@@ -327,14 +312,10 @@ Answer split_command(Context& context, Client&, const Request& request) {
 
 Answer move_chunk_command(Context& context, Client&, const Request& request) {
   const TimePoint begun = Clock::now();
-  auto fresh = co_await fresh_table(&context, &request);
-  if (fresh.has_error()) co_return std::move(fresh.error());
-  const auto to = co_await target_shard(&context, &request, &fresh->ns);
-  if (to.has_error()) co_return to.error();
-  const auto bytes_max = co_await chunk_bytes_max(&context, &request);
-  if (bytes_max.has_error()) co_return bytes_max.error();
-  const auto chunk = chunk_of(request, *fresh->routing);
-  if (chunk.has_error()) co_return chunk.error();
+  SPILLWAY_CO_TRY(fresh, co_await fresh_table(&context, &request));
+  SPILLWAY_CO_TRY(to, co_await target_shard(&context, &request, &fresh->ns));
+  SPILLWAY_CO_TRY(bytes_max, co_await chunk_bytes_max(&context, &request));
+  SPILLWAY_CO_TRY(chunk, chunk_of(request, *fresh->routing));
   if (request.body["writeConcern"].exists() && !throttle_of(request).truthy()) {
     co_return Error(ErrorCode::unsupported_format, "Cannot specify write concern when secondaryThrottle is not set");
   }
@@ -351,13 +332,11 @@ Answer move_chunk_command(Context& context, Client&, const Request& request) {
 }
 
 Answer merge_chunks_command(Context& context, Client&, const Request& request) {
-  auto fresh = co_await fresh_table(&context, &request);
-  if (fresh.has_error()) co_return std::move(fresh.error());
+  SPILLWAY_CO_TRY(fresh, co_await fresh_table(&context, &request));
   const CollectionRouting& routing = *fresh->routing;
   const ValueView given_bounds = request.body["bounds"];
   if (!given_bounds.is_array()) co_return Error(ErrorCode::bad_value, "no bounds were specified");
-  const auto bounds = parse_bounds(routing, given_bounds);
-  if (bounds.has_error()) co_return bounds.error();
+  SPILLWAY_CO_TRY(bounds, parse_bounds(routing, given_bounds));
   const catalog::ShardIndex owner = routing.chunks.owner(chunk_of_bound(routing, bounds->min.view()));
   const std::int32_t wire_version = config_wire_version(context);
   const std::string hosts = connection_string_of(context.gateway.states()[cluster::config_shard]);
@@ -388,8 +367,7 @@ Answer merge_all_chunks_command(Context& context, Client&, const Request& reques
   if (wire_version < v7_0) {
     co_return Error(ErrorCode::command_not_found, fmt::format("no such command: '{}'", request.name));
   }
-  auto ns = chunk_ns(request);
-  if (ns.has_error()) co_return ns.error();
+  SPILLWAY_CO_TRY(ns, chunk_ns(request));
   const ValueView shard_name = request.body["shard"];
   const auto shard = shard_name.is_string() ? request.routes->shard_by_name(shard_name.as_string()) : std::nullopt;
   if (!shard) co_return Error(ErrorCode::shard_not_found, "mergeAllChunksOnShard takes the name of a shard");
@@ -405,10 +383,8 @@ Answer merge_all_chunks_command(Context& context, Client&, const Request& reques
 }
 
 Answer clear_jumbo_flag_command(Context& context, Client&, const Request& request) {
-  auto fresh = co_await fresh_table(&context, &request);
-  if (fresh.has_error()) co_return std::move(fresh.error());
-  const auto chunk = chunk_of(request, *fresh->routing);
-  if (chunk.has_error()) co_return chunk.error();
+  SPILLWAY_CO_TRY(fresh, co_await fresh_table(&context, &request));
+  SPILLWAY_CO_TRY(chunk, chunk_of(request, *fresh->routing));
   const catalog::ChunkMap& chunks = fresh->routing->chunks;
   BsonWriter body;
   body.append("_configsvrClearJumboFlag", fresh->ns);

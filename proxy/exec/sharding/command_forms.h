@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "proxy/exec/core/cluster_fields.h"
+#include "proxy/exec/core/context.h"
 #include "proxy/exec/core/request.h"
 
 namespace spillway::exec {

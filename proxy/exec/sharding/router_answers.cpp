@@ -7,6 +7,7 @@
 #include "allocator/limits.h"
 #include "proxy/base/log.h"
 #include "proxy/exec/cluster/cluster_table.h"
+#include "proxy/exec/core/forward.h"
 #include "proxy/exec/sharding/run_by_form.h"
 
 namespace spillway::exec {
@@ -15,11 +16,7 @@ namespace {
 
 // config.databases' `partitioned`, which a 6.0 no longer has.
 Task<Result<bool>> is_partitioned(Context* context, const Request* request, std::string db) {
-  BsonWriter filter;
-  filter.append("_id", db);
-  auto finding = find_in_config(*context, *request, "databases", std::move(filter).finish());
-  const auto found = co_await finding;
-  if (found.has_error()) co_return found.error();
+  SPILLWAY_AWAIT(found, find_in_config(*context, *request, "databases", BsonWriter().append("_id", db).finish()));
   co_return first_of_batch(found->body())["partitioned"].truthy();
 }
 
@@ -28,8 +25,7 @@ Task<Result<Response>> database_version(Context* context, const Request* request
   const catalog::Database* const database = request->routes->database(db);
   reply.append("primaryShard", request->routes->shard(database->primary).name);
   if (config_wire_version(*context) < v6_0) {
-    const auto partitioned = co_await is_partitioned(context, request, db);
-    if (partitioned.has_error()) co_return partitioned.error();
+    SPILLWAY_CO_TRY(partitioned, co_await is_partitioned(context, request, db));
     reply.append("shardingEnabled", *partitioned);
   }
   if (database->version) catalog::append_database_version(reply, *database->version, "version");
@@ -62,9 +58,7 @@ std::string connection_string_of(const shard::ShardState& shard) {
 }
 
 Task<Result<Response>> list_shards_of_cluster(Context& context, const Request& request) {
-  auto finding = find_in_config(context, request, "shards", BsonDoc());
-  const auto found = co_await finding;
-  if (found.has_error()) co_return found.error();
+  SPILLWAY_AWAIT(found, find_in_config(context, request, "shards", BsonDoc()));
   const ValueView batch = found->body().find_path("cursor.firstBatch");
   if (!batch.is_array()) co_return Error(ErrorCode::failed_to_parse, "the config servers' list of shards is damaged");
   co_return ok_response(BsonWriter().append_array("shards", batch.as_document()));

@@ -147,17 +147,14 @@ Result<void> BulkParser::begin() {
   }
   for (const auto& [name, target] : {std::pair("ordered", &command_.ordered),
                                      std::pair("errorsOnly", &command_.errors_only)}) {
-    auto flag = flag_of(request_, name, *target);
-    if (flag.has_error()) return std::move(flag.error());
+    SPILLWAY_TRY(flag, flag_of(request_, name, *target));
     *target = *flag;
   }
-  auto namespaces = documents_of(request_, "nsInfo");
-  if (namespaces.has_error()) return std::move(namespaces.error());
+  SPILLWAY_TRY(namespaces, documents_of(request_, "nsInfo"));
   for (const DocView entry : *namespaces) {
     if (auto added = add_namespace(entry); added.has_error()) return added;
   }
-  auto operations = documents_of(request_, "ops");
-  if (operations.has_error()) return std::move(operations.error());
+  SPILLWAY_TRY(operations, documents_of(request_, "ops"));
   left_ = *std::move(operations);
   std::reverse(left_.begin(), left_.end());
   command_.operations.reserve(left_.size());
@@ -167,8 +164,7 @@ Result<void> BulkParser::begin() {
 Result<void> BulkParser::finish() {
   if (const ValueView first = request_.body["stmtId"]; first.exists()) {
     if (first.type != BsonType::int32) return wrong_bulk_type("stmtId", first, "int");
-    if (auto checked = check_stmt_ids(first.as_int32(), command_.operations.size()); checked.has_error())
-      return checked;
+    SPILLWAY_TRY(checked, check_stmt_ids(first.as_int32(), command_.operations.size()));
     command_.first_stmt_id = first.as_int32();
   }
   const ValueView ids = request_.body["stmtIds"];

@@ -7,6 +7,7 @@
 
 #include "allocator/buffer.h"
 #include "proxy/exec/core/context.h"
+#include "proxy/exec/write/write_key.h"
 #include "proxy/exec/write/write_parse.h"
 #include "proxy/shard/gateway.h"
 

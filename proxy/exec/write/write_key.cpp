@@ -139,8 +139,7 @@ Result<KeyChanges> key_changes(const catalog::ShardKeyPattern& key, const Statem
   } else if (statement.style == UpdateStyle::pipeline) {
     for (const Element& stage : update) {
       if (!stage.is_document()) continue;  // the shard refuses it
-      if (auto added = add_stage(key, stage.as_document().first(), changes); added.has_error())
-        return added.error();
+      SPILLWAY_TRY(added, add_stage(key, stage.as_document().first(), changes));
     }
   } else {
     for (const Field& field : key.fields()) {
@@ -216,9 +215,7 @@ struct Equality {
 };
 
 Equality equality_on(std::string_view path, DocView query) {
-  BsonWriter pattern;
-  pattern.append(path, std::int32_t{1});
-  auto parsed = catalog::ShardKeyPattern::parse(std::move(pattern).finish());
+  auto parsed = catalog::ShardKeyPattern::parse(BsonWriter().append(path, std::int32_t{1}).finish());
   if (parsed.has_error()) return {};
   return {parsed->query_key(query)};
 }
@@ -280,8 +277,7 @@ bool gives_whole_key(const catalog::ShardKeyPattern& key, const Statement& state
 }
 
 Result<bool> may_change_key(const catalog::ShardKeyPattern& key, const Statement& statement) {
-  auto changes = key_changes(key, statement);
-  if (changes.has_error()) return changes.error();
+  SPILLWAY_TRY(changes, key_changes(key, statement));
   const bool inserts = statement.upsert && statement.style == UpdateStyle::operators;
   if (inserts) {
     for (const Element& setting : statement.update.as_document()["$setOnInsert"].to_document())
@@ -299,8 +295,7 @@ Result<bool> may_change_key(const catalog::ShardKeyPattern& key, const Statement
 
 Result<void> check_key_kept(const catalog::ShardKeyPattern& key, const Statement& statement,
                             DocView document) {
-  const auto changes = key_changes(key, statement);
-  if (changes.has_error()) return changes.error();
+  SPILLWAY_TRY(changes, key_changes(key, statement));
   for (const KeyChange& change : *changes) {
     if (keeps_key(change, document, statement.simple_collation)) continue;
     const bool omitted = statement.style == UpdateStyle::replacement && !change.value.exists();
@@ -502,8 +497,7 @@ Result<UpsertPlan> plan_replacement(const catalog::CollectionRouting& routing,
     plan.update = std::move(out).finish();
   }
   const DocView document = plan.update ? plan.update->view() : replacement;
-  auto key = routing.key.key_of_document(document);
-  if (key.has_error()) return key.error();
+  SPILLWAY_TRY(key, routing.key.key_of_document(document));
   plan.shard = routing.chunks.shard_for(*key);
   BsonWriter owned;
   for (const Field& field : routing.key.fields()) append_owned(owned, field.path, document.find_path(field.path));

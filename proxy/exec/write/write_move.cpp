@@ -86,8 +86,7 @@ bool would_move(const ShardOutcome& outcome) noexcept {
 Task<Result<bool>> move_document(Context& context, const Request& request, std::string_view collection,
                                  const catalog::CollectionRouting& routing, DocView refusal) {
   const DocView document = refusal["postImage"].to_document();
-  const auto room = room_for_copies(context, document.size());
-  if (room.has_error()) co_return room.error();
+  SPILLWAY_CO_TRY(room, room_for_copies(context, document.size()));
   const RoutedBy by = RoutedBy::sharded(routing);
   if (!inserts(refusal)) {
     const BsonDoc filter = filter_of(routing.key, refusal["preImage"].to_document());
@@ -101,8 +100,7 @@ Task<Result<bool>> move_document(Context& context, const Request& request, std::
     }
     if (outcome.body()["n"].to_int64().value_or(0) != 1) co_return false;
   }
-  auto to = routing.target_document(document);
-  if (to.has_error()) co_return std::move(to.error());
+  SPILLWAY_CO_TRY(to, routing.target_document(document));
   const BsonDoc body = insertion(request, collection, document);
   const ShardOutcome outcome = co_await call_in_transaction(context, request, *to, by, &body);
   auto failed = failure_of_statement(outcome);
@@ -170,8 +168,7 @@ Task<Result<BsonDoc>> attempt(Context& context, const Request& request, const Mo
   const ShardOutcome outcome = co_await call_in_transaction(context, request, shard, RoutedBy::sharded(*routing),
                                                             &body);
   if (would_move(outcome)) {
-    auto moved = co_await move_document(context, request, write.collection, *routing, outcome.body());
-    if (moved.has_error()) co_return std::move(moved.error());
+    SPILLWAY_CO_TRY(moved, co_await move_document(context, request, write.collection, *routing, outcome.body()));
     co_return write.reply(outcome.body(), *moved);
   }
   if (auto failed = failure_of_statement(outcome)) co_return *std::move(failed);
@@ -191,8 +188,7 @@ Task<Result<BsonDoc>> commit_own(Context& context, const Request& request, BsonD
   commit.name = "commitTransaction";
   commit.db = "admin";
   commit.body = commit.message.body = command.view();
-  auto committed = co_await commit_transaction(context, commit);
-  if (committed.has_error()) co_return std::move(committed.error());
+  SPILLWAY_CO_TRY(committed, co_await commit_transaction(context, commit));
   const DocView told = DocView::trusted(committed->pieces().front().iov_base);
   if (committed->failed) co_return wire::error_from_reply(told);
   const ValueView concern = told["writeConcernError"];
@@ -203,8 +199,7 @@ Task<Result<BsonDoc>> commit_own(Context& context, const Request& request, BsonD
 }  // namespace
 
 Task<Result<BsonDoc>> move_in_own_transaction(Context& context, const Request& request, MovingWrite write) {
-  const auto room = room_for_copies(context, write.command.size());
-  if (room.has_error()) co_return room.error();
+  SPILLWAY_CO_TRY(room, room_for_copies(context, write.command.size()));
   TransactionTable& table = *context.shared.transactions;
   Request inner = request;
   inner.in_transaction = true;

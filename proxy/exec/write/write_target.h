@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "proxy/catalog/routing.h"
+#include "proxy/exec/write/write_key.h"
 #include "proxy/exec/write/write_parse.h"
 
 namespace spillway::exec {
