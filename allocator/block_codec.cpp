@@ -6,7 +6,6 @@
 #include <bit>
 #include <cassert>
 #include <cstring>
-#include <utility>
 #include <vector>
 
 namespace spillway {

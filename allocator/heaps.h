@@ -6,7 +6,6 @@
 // heaps_system.cpp.
 #pragma once
 
-#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>

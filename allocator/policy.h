@@ -6,7 +6,6 @@
 // CPU per byte in the last trial; otherwise, and where memory is tight, jemalloc serves.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>

@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "allocator/cgroup.h"
 #include "allocator/pressure.h"

@@ -6,7 +6,6 @@
 // leaves the bytes in memory: nothing is lost. A failure on the way back is reported, once.
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>

@@ -176,8 +176,7 @@ std::size_t DocView::count() const noexcept {
 Result<void> DocView::validate(int depth_max) const {
   BsonValidator validator(*this, depth_max);
   for (;;) {
-    const auto stepped = validator.step(SIZE_MAX);
-    if (stepped.has_error()) return stepped.error();
+    SPILLWAY_TRY(stepped, validator.step(SIZE_MAX));
     if (*stepped) return {};
   }
 }

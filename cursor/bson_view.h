@@ -102,6 +102,10 @@ struct ValueView {
   Binary as_binary() const noexcept { return {bytes[4], bytes.subspan(5)}; }
 
   // Lenient readings, as commands take their arguments.
+  // Of another type: nothing is in it.
+  std::string_view to_text() const noexcept { return is_string() ? as_string() : std::string_view(); }
+  inline DocView to_document() const noexcept;
+  inline DocView to_array() const noexcept;
   // int32, int64, and doubles that are whole and fit; nothing else.
   std::optional<std::int64_t> to_int64() const noexcept;
   // Any number, cut towards zero and into the range; NaN is 0.
@@ -196,6 +200,8 @@ class DocView {
 Result<void> validate_element(const Element& element, int depth_max);
 
 inline DocView ValueView::as_document() const noexcept { return DocView::trusted(bytes.data()); }
+inline DocView ValueView::to_document() const noexcept { return is_document() ? as_document() : DocView(); }
+inline DocView ValueView::to_array() const noexcept { return is_array() ? as_document() : DocView(); }
 
 inline constexpr double two_to_63 = 9223372036854775808.0;  // the first double above every int64
 

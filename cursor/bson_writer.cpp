@@ -93,7 +93,7 @@ BsonWriter& BsonWriter::append_timestamp(std::string_view name, std::uint64_t va
   return put_le(BsonType::timestamp, name, value);
 }
 
-BsonWriter& BsonWriter::append_object_id(std::string_view name, const std::uint8_t (&oid)[12]) {
+BsonWriter& BsonWriter::append_object_id(std::string_view name, std::span<const std::uint8_t, 12> oid) {
   return put(BsonType::object_id, name, oid);
 }
 
@@ -150,7 +150,7 @@ BsonWriter& BsonWriter::end() {
   return *this;
 }
 
-BsonDoc BsonWriter::finish() && {
+BsonDoc BsonWriter::finish() {
   assert(depth() == 0);
   *grow(1) = 0;
   store_le(bytes_.data(), static_cast<std::uint32_t>(size_));

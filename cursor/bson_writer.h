@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string>
+#include <span>
 #include <string_view>
 
 #include "absl/container/inlined_vector.h"
@@ -37,8 +37,7 @@ class BsonDoc {
 };
 
 // Appends elements to a growing document. Sub-documents and arrays are opened and closed in order:
-//   BsonWriter w;  w.append("ok", 1.0);  w.begin_array("hosts");  w.append("0", "a:1");  w.end();
-//   BsonDoc reply = std::move(w).finish();
+//   BsonDoc reply = BsonWriter().append("ok", 1.0).begin_array("hosts").append("0", "a:1").end().finish();
 // Array elements take their index as name: append_item() does that inside an open array.
 // Not thread-safe. Views returned by view() are invalidated by the next append.
 class BsonWriter {
@@ -53,7 +52,7 @@ class BsonWriter {
   BsonWriter& append(std::string_view name, const char* value) { return append(name, std::string_view(value)); }
   BsonWriter& append(std::string_view name, DocView value);
   BsonWriter& append(std::string_view name, const BsonDoc& value) { return append(name, value.view()); }
-  BsonWriter& append(std::string_view name, ValueView value);  // any type, bytes copied unchanged
+  BsonWriter& append(std::string_view name, ValueView value);  // any type, bytes copied unchanged; missing: nothing
   BsonWriter& append_element(const Element& element);          // name and value unchanged
   BsonWriter& append_array(std::string_view name, DocView array);
   BsonWriter& append_null(std::string_view name);
@@ -61,9 +60,17 @@ class BsonWriter {
   BsonWriter& append_max_key(std::string_view name);
   BsonWriter& append_date(std::string_view name, std::int64_t ms_since_epoch);
   BsonWriter& append_timestamp(std::string_view name, std::uint64_t value);
-  BsonWriter& append_object_id(std::string_view name, const std::uint8_t (&oid)[12]);
+  BsonWriter& append_object_id(std::string_view name, std::span<const std::uint8_t, 12> oid);
   BsonWriter& append_binary(std::string_view name, std::uint8_t subtype, Bytes data);
   BsonWriter& append_elements(DocView doc);  // all elements of doc, at this level
+  // Those whose names are `wanted`.
+  template <class Wanted>
+  BsonWriter& append_elements(DocView doc, Wanted wanted) {
+    for (const Element& element : doc) {
+      if (wanted(element.name)) append_element(element);
+    }
+    return *this;
+  }
 
   BsonWriter& begin_document(std::string_view name);
   BsonWriter& begin_array(std::string_view name);
@@ -81,7 +88,7 @@ class BsonWriter {
   std::size_t size() const noexcept { return size_; }
   int depth() const noexcept { return static_cast<int>(open_.size()) - 1; }
 
-  BsonDoc finish() &&;  // REQUIRES depth() == 0
+  BsonDoc finish();  // REQUIRES depth() == 0. Ends its use.
 
  private:
   struct Open {

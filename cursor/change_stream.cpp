@@ -11,15 +11,7 @@ namespace spillway {
 
 namespace {
 
-std::string_view text_of(DocView event, std::string_view name) noexcept {
-  const ValueView value = event[name];
-  return value.is_string() ? value.as_string() : std::string_view();
-}
-
-std::string_view digits_of(const BsonDoc& token) noexcept {
-  const ValueView data = token.view()["_data"];
-  return data.is_string() ? data.as_string() : std::string_view();
-}
+std::string_view digits_of(const BsonDoc& token) noexcept { return token.view()["_data"].to_text(); }
 
 // A donor's, of the first chunk on another shard: for routers of 4.2. Its name changed after 6.0.
 bool tells_new_shard(std::string_view operation) noexcept {
@@ -76,11 +68,10 @@ Result<ChangeStream::Next> ChangeStream::next(std::span<RemoteCursor> remotes) {
   if (promised == nullptr) return Next{};
   if (least.kind != Next::Kind::event || least_digits > digits_of(*promised)) return Next{.kind = Next::Kind::wait};
   least.time = time_of(least_digits);
-  const std::string_view operation = text_of(least.event, "operationType");
+  const std::string_view operation = least.event["operationType"].to_text();
   bool skipped = tells_new_shard(operation);
   if (!resume_digits_.empty()) {
-    const auto before = skips(least_digits);
-    if (before.has_error()) return before.error();
+    SPILLWAY_TRY(before, skips(least_digits));
     skipped |= *before;
   }
   const bool passed = operation == "invalidate" && (passes(remotes[least.remote].shard, least_digits) || skipped);
@@ -127,7 +118,7 @@ bool ChangeStream::passes(std::uint16_t shard, std::string_view digits) {
 void ChangeStream::take(std::span<RemoteCursor> remotes, const Next& next) {
   const ValueView token = next.event["_id"];
   if (digits_of(high_water_) < token_digits(token)) high_water_ = BsonDoc(token.as_document());
-  const std::string_view operation = text_of(next.event, "operationType");
+  const std::string_view operation = next.event["operationType"].to_text();
   ended_ = operation == "invalidate";
   // An event of a database that was dropped: it was made again, and its next drop is another one.
   constexpr FieldTable<4> ends({"drop", "rename", "dropDatabase", "invalidate"});

@@ -106,11 +106,28 @@ struct Error {
   Error with_context(std::string_view context) &&;
 };
 
+// For want of memory or under a limit: with the labels that make a driver try again.
+inline Error overloaded(std::string text) {
+  Error error(ErrorCode::ingress_request_rate_limit_exceeded, std::move(text));
+  error.labels = {"SystemOverloadedError", "RetryableError"};
+  return error;
+}
 // Of an operation's maxTimeMS.
 inline Error time_limit_exceeded() { return {ErrorCode::max_time_ms_expired, "operation exceeded time limit"}; }
 
 template <class T>
 using Result = boost::system::result<T, Error>;
+
+// Makes `name` the Result of the expression; if that is an error, the function returns it.
+// NOLINTBEGIN(cppcoreguidelines-macro-usage): 370 times the same two lines would hide what is computed
+#define SPILLWAY_TRY(name, ...) \
+  auto name = __VA_ARGS__;      \
+  if (name.has_error()) return std::move(name).error()
+// The same in a coroutine.
+#define SPILLWAY_CO_TRY(name, ...) \
+  auto name = __VA_ARGS__;         \
+  if (name.has_error()) co_return std::move(name).error()
+// NOLINTEND(cppcoreguidelines-macro-usage)
 
 // Called by Result::value() on an error: a programmer's mistake on the data plane, an ordinary
 // exception while starting. (Found by argument-dependent lookup.)

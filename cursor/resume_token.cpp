@@ -67,11 +67,7 @@ class Digits {
 
 }  // namespace
 
-std::string_view token_digits(ValueView token) noexcept {
-  if (!token.is_document()) return {};
-  const ValueView data = token.as_document()["_data"];
-  return data.is_string() ? data.as_string() : std::string_view();
-}
+std::string_view token_digits(ValueView token) noexcept { return token.to_document()["_data"].to_text(); }
 
 std::optional<ResumeToken> ResumeToken::parse(std::string_view digits) noexcept {
   Digits in(digits);

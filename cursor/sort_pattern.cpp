@@ -120,8 +120,7 @@ class ArrayKeys {
     Array array;
     for (std::size_t i = 0; i < fields.size(); ++i) {
       if (fields[i].rest.empty()) continue;
-      auto advanced = advance(fields[i], doc, positions[i], array);
-      if (advanced.has_error()) return advanced;
+      SPILLWAY_TRY(advanced, advance(fields[i], doc, positions[i], array));
     }
     if (!array.value.exists()) return consider(fields);
     const DocView elements = array.value.as_document();
@@ -132,8 +131,7 @@ class ArrayKeys {
     const Positions inner = find_positions(fields, elements);
     for (const Element& element : elements) {
       const ValueView terminal = array.expands ? ValueView(element) : array.value;
-      auto expanded = expand_element(fields, terminal, inner, &element);
-      if (expanded.has_error()) return expanded;
+      SPILLWAY_TRY(expanded, expand_element(fields, terminal, inner, &element));
     }
     return {};
   }
@@ -231,8 +229,7 @@ Result<SortPattern> SortPattern::parse(DocView sort) {
       }
       continue;
     }
-    auto part = parse_part(*at);
-    if (part.has_error()) return part.error();
+    SPILLWAY_TRY(part, parse_part(*at));
     pattern.parts_.push_back(*std::move(part));
   }
   if (at.malformed()) return Error(ErrorCode::invalid_bson, "Malformed sort document");
@@ -270,8 +267,7 @@ Result<void> SortPattern::append_key(std::string& out, DocView document) const {
     const Element found = find_or_array(document, path);
     if (found.is_array()) {  // rare: begin again, with all combinations
       out.resize(start);
-      auto least = ArrayKeys(parts_).least(document);
-      if (least.has_error()) return least.error();
+      SPILLWAY_TRY(least, ArrayKeys(parts_).least(document));
       out += *least;
       return {};
     }

@@ -2,11 +2,8 @@
 // Pure: no I/O, no clock. Not thread-safe.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "cursor/bson_order.h"

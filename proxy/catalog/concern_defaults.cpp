@@ -20,9 +20,7 @@ bool ConcernDefaults::operator==(const ConcernDefaults& other) const noexcept {
 ConcernDefaults read_concern_defaults(DocView document) {
   ConcernDefaults defaults;
   if (const ValueView level = document.find_path("defaultReadConcern.level"); level.is_string()) {
-    BsonWriter out;
-    out.append("level", level.as_string());
-    defaults.read = std::move(out).finish();
+    defaults.read = BsonWriter().append("level", level.as_string()).finish();
   }
   if (const ValueView w = document.find_path("defaultWriteConcern.w");
       w.is_string() || w.is_number() || w.is_document()) {
@@ -30,8 +28,7 @@ ConcernDefaults read_concern_defaults(DocView document) {
     out.append("w", w);
     const ValueView timeout = document.find_path("defaultWriteConcern.wtimeout");
     out.append("wtimeout", timeout.is_number() ? timeout.to_int64().value_or(0) : 0);
-    const ValueView journal = document.find_path("defaultWriteConcern.j");
-    if (journal.exists()) out.append("j", journal);
+    out.append("j", document.find_path("defaultWriteConcern.j"));
     defaults.write = std::move(out).finish();
   }
   return defaults;

@@ -110,28 +110,15 @@ bool visit_chunks(const RoutingSnapshot& snapshot, Visit visit, std::size_t firs
 }
 
 bool visit_version(const ConfigReadParams& params, Visit visit) {
-  std::uint8_t cluster_id[12];
-  std::copy(params.cluster_id.begin(), params.cluster_id.end(), cluster_id);
-  BsonWriter out;
-  out.append("_id", 1);
-  out.append("minCompatibleVersion", 5);
-  out.append("currentVersion", 6);
-  out.append_object_id("clusterId", cluster_id);
-  visit(std::move(out).finish());
+  visit(BsonWriter().append("_id", 1).append("minCompatibleVersion", 5).append("currentVersion", 6)
+            .append_object_id("clusterId", params.cluster_id).finish());
   return true;
 }
 
 // A static table has no balancer and no splits.
 bool visit_settings(Visit visit) {
-  BsonWriter autosplit;
-  autosplit.append("_id", "autosplit");
-  autosplit.append("enabled", false);
-  if (!visit(std::move(autosplit).finish())) return true;
-  BsonWriter balancer;
-  balancer.append("_id", "balancer");
-  balancer.append("mode", "off");
-  balancer.append("stopped", true);
-  visit(std::move(balancer).finish());
+  const bool goes_on = visit(BsonWriter().append("_id", "autosplit").append("enabled", false).finish());
+  if (goes_on) visit(BsonWriter().append("_id", "balancer").append("mode", "off").append("stopped", true).finish());
   return true;
 }
 

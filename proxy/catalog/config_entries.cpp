@@ -78,8 +78,8 @@ TimeSeries read_time_series(EntryFields& fields) {
   if (!options) return series;
   const ValueView time = (*options)["timeField"], meta = (*options)["metaField"];
   if (!time.is_string()) fields.fail(ErrorCode::type_mismatch, "timeseriesFields", "has no timeField");
-  series.time_field = time.is_string() ? time.as_string() : "";
-  series.meta_field = meta.is_string() ? meta.as_string() : "";
+  series.time_field = time.to_text();
+  series.meta_field = meta.to_text();
   const ValueView granularity = (*options)["granularity"];
   const std::string_view named = granularity.is_string() ? granularity.as_string() : "seconds";
   series.rounding_s = named == "hours" ? 86'400 : named == "minutes" ? 3'600 : 60;

@@ -28,8 +28,7 @@ struct ChunkFields {
 
 // Since when the shard has the chunk, by its newest entry; 0: it was never moved.
 std::uint64_t newest_time(ValueView history) noexcept {
-  const Element newest = history.is_array() ? history.as_document().first() : Element();
-  return newest.is_document() ? read_timestamp(newest.as_document()["validAfter"]).value_or(0) : 0;
+  return read_timestamp(history.to_array().first().to_document()["validAfter"]).value_or(0);
 }
 
 Result<ChunkFields> chunk_fields(DocView chunk) {
@@ -68,9 +67,7 @@ BsonDoc chunks_filter(const CollectionEntry& entry, std::uint64_t since_lastmod)
 }
 
 BsonDoc chunks_sort() {
-  BsonWriter out;
-  out.append("lastmod", 1);
-  return std::move(out).finish();
+  return BsonWriter().append("lastmod", 1).finish();
 }
 
 RoutingUpdate::RoutingUpdate(CollectionEntry entry, std::shared_ptr<const CollectionRouting> previous,
@@ -93,8 +90,7 @@ Result<void> RoutingUpdate::add(DocView chunk) {
 }
 
 Result<void> RoutingUpdate::take(DocView chunk) {
-  const auto fields = chunk_fields(chunk);
-  if (!fields) return fields.error();
+  SPILLWAY_TRY(fields, chunk_fields(chunk));
   if (!fields->min.is_document()) return wrong_chunk_field(chunk, "min", fields->min, "object");
   if (!fields->max.is_document()) return wrong_chunk_field(chunk, "max", fields->max, "object");
   if (!fields->shard.is_string()) return wrong_chunk_field(chunk, "shard", fields->shard, "string");

@@ -368,7 +368,7 @@ class BoundsBuilder {
 
   MaybeIntervals regex_operator(std::size_t field, const Element& op, DocView beside) {
     const ValueView options = beside["$options"];
-    std::string_view flags = options.is_string() ? options.as_string() : std::string_view();
+    std::string_view flags = options.to_text();
     if (op.is_string()) return regex_bounds(field, op.as_string(), flags);
     if (op.type != BsonType::regex) return std::nullopt;
     const std::string_view pattern = c_string(op.bytes, 0);
@@ -399,9 +399,7 @@ class BoundsBuilder {
   }
 
   static std::string string_key(std::string_view text) {
-    BsonWriter writer;
-    writer.append("", text);
-    const BsonDoc doc = std::move(writer).finish();
+    const BsonDoc doc = BsonWriter().append("", text).finish();
     return order_key(doc.view().first());
   }
 

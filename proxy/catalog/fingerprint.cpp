@@ -206,8 +206,7 @@ Result<void> compare_fingerprint(DocView stored, const CollectionRouting& collec
                  "Routing of " + document_id(collection) + ": its shard key was " + to_json(key) +
                      " and is now " + to_json(collection.key.pattern()));
   }
-  auto names = stored_shards(stored, collection);
-  if (!names) return names.error();
+  SPILLWAY_TRY(names, stored_shards(stored, collection));
   const Comparison comparison{collection, snapshot, *names};
   const ValueView ranges = stored["ranges"];
   if (ranges.is_array()) return compare_ranges(ranges.as_document(), comparison);

@@ -4,7 +4,6 @@
 
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "cursor/bson_view.h"
 #include "proxy/catalog/filter_bounds.h"

@@ -28,8 +28,7 @@ ChunkVersion CollectionRouting::version_on(ShardIndex shard) const noexcept {
 
 Result<ShardIndex> CollectionRouting::target_document(DocView doc) const {
   std::string& encoded = key_scratch();
-  auto found = key.append_key_of_document(encoded, doc);
-  if (found.has_error()) return found.error();
+  SPILLWAY_TRY(found, key.append_key_of_document(encoded, doc));
   return chunks.shard_for(encoded);
 }
 

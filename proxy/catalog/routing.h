@@ -8,7 +8,6 @@
 #include <absl/container/flat_hash_map.h>
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>

@@ -404,9 +404,7 @@ bool ShardKeyPattern::touches(std::string_view path) const noexcept {
 
 bool exact_id_equality(DocView filter, bool* collatable) {
   static const ShardKeyPattern id = [] {
-    BsonWriter pattern;
-    pattern.append("_id", 1);
-    return ShardKeyPattern::parse(std::move(pattern).finish()).value();
+    return ShardKeyPattern::parse(BsonWriter().append("_id", 1).finish()).value();
   }();
   return id.key_of_query(filter, collatable).has_value();
 }

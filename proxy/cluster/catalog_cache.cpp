@@ -98,18 +98,16 @@ Task<Result<Value>> CatalogCache::newer(Slot<Value>& slot, std::uint64_t after, 
 
 Task<Result<KnownDatabase>> CatalogCache::database(std::string name, std::uint64_t after) {
   Slot<KnownDatabase>& slot = slot_of(databases_, name);
-  auto asking = newer<KnownDatabase>(slot, after, [this, name](std::optional<KnownDatabase> before) {
+  return newer<KnownDatabase>(slot, after, [this, name](std::optional<KnownDatabase> before) {
     return read_database(name, before.has_value());
   });
-  co_return co_await asking;
 }
 
 Task<Result<KnownCollection>> CatalogCache::collection(std::string ns, std::uint64_t after) {
   Slot<KnownCollection>& slot = slot_of(collections_, ns);
-  auto asking = newer<KnownCollection>(slot, after, [this, ns](std::optional<KnownCollection> before) {
+  return newer<KnownCollection>(slot, after, [this, ns](std::optional<KnownCollection> before) {
     return read_collection(ns, std::move(before));
   });
-  co_return co_await asking;
 }
 
 Task<Result<KnownDatabase>> CatalogCache::read_database(std::string name, bool again) {
@@ -143,8 +141,7 @@ Task<Result<KnownCollection>> CatalogCache::read_collection(std::string ns, std:
   std::shared_ptr<const catalog::CollectionRouting> known = before ? before->collection->routing : nullptr;
   bool looked_for_shards = false;
   for (int read = 1;; ++read) {
-    auto entry = co_await config_.collection(ns, before.has_value());
-    if (entry.has_error()) co_return std::move(entry.error());
+    SPILLWAY_CO_TRY(entry, co_await config_.collection(ns, before.has_value()));
     auto unsharded = std::make_shared<catalog::CachedCollection>();
     unsharded->ns = ns;
     if (!*entry) co_return KnownCollection{std::move(unsharded), 0};
@@ -172,8 +169,7 @@ Task<Result<KnownCollection>> CatalogCache::read_chunks(std::string ns, catalog:
   if (update.incremental()) reads_in_part_.add();
   auto reading = config_.chunks(update, again);
   if (auto read = co_await reading; read.has_error()) co_return std::move(read.error());
-  auto routing = update.finish();
-  if (routing.has_error()) co_return std::move(routing.error());
+  SPILLWAY_CO_TRY(routing, update.finish());
   // What it shares with the table before counts twice while both are in use.
   const std::size_t bytes = (*routing)->chunks.memory_bytes();
   auto held = budget_.try_reserve(bytes);
@@ -190,8 +186,7 @@ Task<Result<KnownCollection>> CatalogCache::read_chunks(std::string ns, catalog:
 
 Task<Result<void>> CatalogCache::shards() {
   const std::uint64_t read = ++shard_reads_begun_;
-  auto entries = co_await config_.shards();
-  if (entries.has_error()) co_return std::move(entries.error());
+  SPILLWAY_CO_TRY(entries, co_await config_.shards());
   if (read < shard_read_used_) co_return Result<void>();  // the answer to a later question came first
   shard_read_used_ = read;
   auto using_them = shards_.use(*std::move(entries));
@@ -211,8 +206,7 @@ Task<Result<std::vector<std::string>>> CatalogCache::changed_databases() {
   std::vector<std::string> changed;
   if (known.empty()) co_return changed;
   auto reading = config_.find({"databases", std::move(filter).finish()}, [&](DocView doc) -> Result<void> {
-    auto entry = catalog::read_database_entry(doc);
-    if (entry.has_error()) return std::move(entry.error());
+    SPILLWAY_TRY(entry, catalog::read_database_entry(doc));
     const auto found = known.find(entry->name);
     if (found == known.end()) return {};
     const catalog::Database& before = *found->second;
@@ -235,8 +229,7 @@ Task<Result<void>> CatalogCache::create_database(std::string name) {
   body.begin_document("writeConcern").append("w", "majority").append("wtimeout", 60'000).end();
   body.append("$db", "admin");
   auto creating = config_.command(std::move(body).finish());
-  auto created = co_await creating;
-  if (created.has_error()) co_return std::move(created.error());
+  SPILLWAY_CO_TRY(created, co_await creating);
   co_return Result<void>();
 }
 

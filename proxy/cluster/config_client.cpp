@@ -65,8 +65,7 @@ Task<Result<shard::Reply>> ConfigClient::call(BsonDoc body, std::optional<shard:
 
 Task<Result<BsonDoc>> ConfigClient::command(BsonDoc body) {
   auto calling = call(std::move(body), std::nullopt, false);
-  auto reply = co_await calling;
-  if (reply.has_error()) co_return std::move(reply.error());
+  SPILLWAY_CO_TRY(reply, co_await calling);
   co_return BsonDoc(reply->body());
 }
 
@@ -77,10 +76,8 @@ Task<Result<void>> ConfigClient::read_on(std::string_view db, std::string collec
     body.append("getMore", id).append("collection", collection).append("$db", db);
     append_read_preference(body);
     auto calling = call(std::move(body).finish(), host, true);
-    auto reply = co_await calling;
-    if (reply.has_error()) co_return std::move(reply.error());
-    const auto parsed = wire::parse_cursor_reply(reply->body());
-    if (parsed.has_error()) co_return parsed.error();
+    SPILLWAY_CO_TRY(reply, co_await calling);
+    SPILLWAY_CO_TRY(parsed, wire::parse_cursor_reply(reply->body()));
     auto taking = take_batch(&pump_, parsed->batch, &take);
     if (auto taken = co_await taking; taken.has_error()) co_return taken;
     id = parsed->id;
@@ -102,10 +99,8 @@ Task<Result<void>> ConfigClient::find(Find find, Take take) {
   body.append("$db", find.db);
   append_read_preference(body);
   auto calling = call(std::move(body).finish(), std::nullopt, true);
-  auto reply = co_await calling;
-  if (reply.has_error()) co_return std::move(reply.error());
-  const auto parsed = wire::parse_cursor_reply(reply->body());
-  if (parsed.has_error()) co_return parsed.error();
+  SPILLWAY_CO_TRY(reply, co_await calling);
+  SPILLWAY_CO_TRY(parsed, wire::parse_cursor_reply(reply->body()));
   auto taking = take_batch(&pump_, parsed->batch, &take);
   if (auto taken = co_await taking; taken.has_error()) co_return taken;
   const std::int64_t id = parsed->id;
@@ -117,12 +112,9 @@ Task<Result<void>> ConfigClient::find(Find find, Take take) {
 
 Task<Result<std::vector<catalog::ShardEntry>>> ConfigClient::shards() {
   std::vector<catalog::ShardEntry> entries;
-  BsonWriter sort;
-  sort.append("_id", 1);
-  Find asked{"shards", BsonDoc(), std::move(sort).finish(), 0, "config", true};
+  Find asked{"shards", BsonDoc(), BsonWriter().append("_id", 1).finish(), 0, "config", true};
   auto reading = find(std::move(asked), [&entries](DocView doc) -> Result<void> {
-    auto entry = catalog::read_shard_entry(doc);
-    if (entry.has_error()) return std::move(entry.error());
+    SPILLWAY_TRY(entry, catalog::read_shard_entry(doc));
     entries.push_back(*std::move(entry));
     return {};
   });
@@ -134,12 +126,9 @@ template <class Entry>
 Task<Result<std::optional<Entry>>> ConfigClient::entry(std::string collection, std::string id, bool after_now,
                                                        Result<Entry> (*read)(DocView)) {
   std::optional<Entry> found;
-  BsonWriter filter;
-  filter.append("_id", id);
-  auto reading = find({std::move(collection), std::move(filter).finish(), {}, 1, "config", after_now},
+  auto reading = find({std::move(collection), BsonWriter().append("_id", id).finish(), {}, 1, "config", after_now},
                       [&found, read](DocView doc) -> Result<void> {
-                        auto one = read(doc);
-                        if (one.has_error()) return std::move(one.error());
+                        SPILLWAY_TRY(one, read(doc));
                         found = *std::move(one);
                         return {};
                       });

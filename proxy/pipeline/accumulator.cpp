@@ -229,8 +229,7 @@ class MergeObjects final : public Accumulator {
     Value merged;
     {
       const MeterScope scope(meter);
-      auto built = merger.build();
-      if (!built) return built.error();
+      SPILLWAY_TRY(built, merger.build());
       merged = std::move(*built);
     }
     return merged_.keep(merged, meter);

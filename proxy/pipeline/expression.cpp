@@ -70,8 +70,7 @@ class ArrayExpression final : public Expression {
     if (!context.meter.spend(1 + items_.size())) return too_many_steps_error();
     ArrayBuilder array;
     for (const ExpressionPtr& item : items_) {
-      auto value = item->evaluate(context);
-      if (!value) return value;
+      SPILLWAY_TRY(value, item->evaluate(context));
       array.add(*value);
     }
     return std::move(array).finish(context.meter);
@@ -89,8 +88,7 @@ class ObjectExpression final : public Expression {
     if (!context.meter.spend(1 + fields_.size())) return too_many_steps_error();
     DocumentBuilder doc;
     for (const auto& [name, expression] : fields_) {
-      auto value = expression->evaluate(context);
-      if (!value) return value;
+      SPILLWAY_TRY(value, expression->evaluate(context));
       doc.add(name, *value);
     }
     return std::move(doc).finish(context.meter);
@@ -110,8 +108,7 @@ class Operator final : public Expression {
     bool any_null = false;
     std::uint64_t steps = 1 + operands_.size();
     for (const ExpressionPtr& operand : operands_) {
-      auto value = operand->evaluate(context);
-      if (!value) return value;
+      SPILLWAY_TRY(value, operand->evaluate(context));
       any_null = any_null || value->nullish();
       if ((spec_.traits & own_steps) == 0) {
         const std::uint64_t bytes = value->view().bytes.size();
@@ -134,8 +131,7 @@ Result<ExpressionPtr> parse_variable(std::string_view text, const ParseScope& sc
   const std::string_view name = text.substr(0, dot);
   std::vector<std::string> parts;
   if (dot != std::string_view::npos) {
-    auto split = split_field_path(text.substr(dot + 1));
-    if (!split) return split.error();
+    SPILLWAY_TRY(split, split_field_path(text.substr(dot + 1)));
     parts = std::move(*split);
   }
   if (name == "ROOT" || name == "CURRENT") return std::make_unique<Path>(-1, std::move(parts));
@@ -169,8 +165,7 @@ Result<ExpressionPtr> parse_operator(const Element& element, const ParseScope& s
   if ((spec->traits & partly) != 0 && scope.refuses_partial()) {
     return unsupported_error("every value of the expression operator", element.name);
   }
-  auto operands = parse_operands(element, scope);
-  if (!operands) return operands.error();
+  SPILLWAY_TRY(operands, parse_operands(element, scope));
   const auto count = static_cast<int>(operands->size());
   if (count < spec->operands_min || (spec->operands_max >= 0 && count > spec->operands_max)) {
     return operand_count_error(*spec, operands->size());
@@ -193,8 +188,7 @@ Result<ExpressionPtr> parse_object(DocView doc, const ParseScope& scope) {
                                "$getField or $setField: ",
                                element.name));
     }
-    auto value = parse_expression(element, scope);
-    if (!value) return value;
+    SPILLWAY_TRY(value, parse_expression(element, scope));
     if (auto charged = scope.charge(sizeof(fields[0]) + element.name.size()); !charged) return charged.error();
     const Value* constant = (*value)->constant();
     all_constant = all_constant && constant != nullptr && !constant->missing();
@@ -210,8 +204,7 @@ Result<ExpressionPtr> parse_object(DocView doc, const ParseScope& scope) {
 
 Result<ExpressionPtr> parse_array(DocView array, const ParseScope& scope) {
   const std::uint64_t before = scope.charged_bytes();
-  auto parsed = parse_operands({BsonType::array, array.bytes()}, scope);
-  if (!parsed) return parsed.error();
+  SPILLWAY_TRY(parsed, parse_operands({BsonType::array, array.bytes()}, scope));
   std::vector<ExpressionPtr>& items = *parsed;
   if (!std::all_of(items.begin(), items.end(), [](const auto& item) { return item->constant() != nullptr; })) {
     return std::make_unique<ArrayExpression>(std::move(items));
@@ -281,8 +274,7 @@ Error unsupported_error(std::string_view kind, std::string_view name) {
 Result<std::vector<ExpressionPtr>> parse_operands(ValueView argument, const ParseScope& scope) {
   std::vector<ExpressionPtr> operands;
   const auto add = [&](ValueView value) -> Result<void> {
-    auto parsed = parse_expression(value, scope);
-    if (!parsed) return parsed.error();
+    SPILLWAY_TRY(parsed, parse_expression(value, scope));
     operands.push_back(std::move(*parsed));
     return {};
   };
@@ -297,8 +289,7 @@ Result<std::vector<ExpressionPtr>> parse_operands(ValueView argument, const Pars
 }
 
 Result<ExpressionPtr> parse_field_path(std::string_view dotted) {
-  auto parts = split_field_path(dotted);
-  if (!parts) return parts.error();
+  SPILLWAY_TRY(parts, split_field_path(dotted));
   return std::make_unique<Path>(-1, std::move(*parts));
 }
 

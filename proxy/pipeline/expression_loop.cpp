@@ -22,8 +22,7 @@ class Let final : public Expression {
   Result<Value> evaluate(EvalContext& context) const override {
     if (!context.meter.spend(1 + bindings_.size())) return too_many_steps_error();
     for (const auto& [slot, expression] : bindings_) {
-      auto value = expression->evaluate(context);
-      if (!value) return value;
+      SPILLWAY_TRY(value, expression->evaluate(context));
       set_slot(context, slot, std::move(*value));
     }
     return body_->evaluate(context);
@@ -58,8 +57,7 @@ class Loop final : public Expression {
         initial_(std::move(initial)),
         slot_(slot) {}
   Result<Value> evaluate(EvalContext& context) const override {
-    auto input = input_->evaluate(context);
-    if (!input) return input;
+    SPILLWAY_TRY(input, input_->evaluate(context));
     if (input->nullish()) return Value::null();
     if (!input->is_array()) return input_error(*input);
     return kind_ == Kind::reduce ? reduce(*input, context) : gather(*input, context);
@@ -82,8 +80,7 @@ class Loop final : public Expression {
     for (const Element& element : input.as_document()) {
       if (!context.meter.spend(1)) return too_many_steps_error();
       set_slot(context, slot_, input.part(element));
-      auto value = body_->evaluate(context);
-      if (!value) return value;
+      SPILLWAY_TRY(value, body_->evaluate(context));
       if (kind_ == Kind::map) {
         out.add(*value);
       } else if (value->truthy()) {
@@ -94,8 +91,7 @@ class Loop final : public Expression {
     return std::move(out).finish(context.meter);
   }
   Result<Value> reduce(const Value& input, EvalContext& context) const {
-    auto total = initial_->evaluate(context);
-    if (!total) return total;
+    SPILLWAY_TRY(total, initial_->evaluate(context));
     for (const Element& element : input.as_document()) {
       if (!context.meter.spend(1)) return too_many_steps_error();
       set_slot(context, slot_, input.part(element));    // $$this
@@ -150,14 +146,11 @@ Result<ExpressionPtr> parse_loop(ValueView argument, const ParseScope& scope,
   ExpressionPtr initial;
   if (is_reduce) {
     inner.bind("value");
-    auto parsed = parse_expression(doc["initialValue"], scope);
-    if (!parsed) return parsed;
+    SPILLWAY_TRY(parsed, parse_expression(doc["initialValue"], scope));
     initial = std::move(*parsed);
   }
-  auto input = parse_expression(doc["input"], scope);
-  if (!input) return input;
-  auto body = parse_expression(doc[names.body], inner);
-  if (!body) return body;
+  SPILLWAY_TRY(input, parse_expression(doc["input"], scope));
+  SPILLWAY_TRY(body, parse_expression(doc[names.body], inner));
   return std::make_unique<Loop>(names.kind, std::move(*input), std::move(*body), std::move(initial),
                                 slot);
 }
@@ -182,12 +175,10 @@ Result<ExpressionPtr> parse_let(ValueView argument, const ParseScope& scope) {
     if (auto checked = check_variable_name(element.name); !checked) return checked.error();
     // Bindings do not see one another, but must not use the slots of earlier ones.
     const ParseScope beside = scope.inside(inner.slots());
-    auto value = parse_expression(element, beside);
-    if (!value) return value;
+    SPILLWAY_TRY(value, parse_expression(element, beside));
     bindings.emplace_back(inner.bind(element.name), std::move(*value));
   }
-  auto body = parse_expression(doc["in"], inner);
-  if (!body) return body;
+  SPILLWAY_TRY(body, parse_expression(doc["in"], inner));
   return std::make_unique<Let>(std::move(bindings), std::move(*body));
 }
 

@@ -18,8 +18,7 @@ class Logic final : public Expression {
   Result<Value> evaluate(EvalContext& context) const override {
     for (const ExpressionPtr& operand : list_) {
       if (!context.meter.spend(1)) return too_many_steps_error();
-      auto value = operand->evaluate(context);
-      if (!value) return value;
+      SPILLWAY_TRY(value, operand->evaluate(context));
       if (value->truthy() == stop_at_) return Value::of(stop_at_);
     }
     return Value::of(!stop_at_);
@@ -32,8 +31,7 @@ class Logic final : public Expression {
 
 template <bool stop_at>
 Result<ExpressionPtr> parse_logic(ValueView argument, const ParseScope& scope) {
-  auto list = parse_operands(argument, scope);
-  if (!list) return list.error();
+  SPILLWAY_TRY(list, parse_operands(argument, scope));
   return std::make_unique<Logic>(stop_at, std::move(*list));
 }
 
@@ -51,8 +49,7 @@ class Branches final : public Expression {
   Result<Value> evaluate(EvalContext& context) const override {
     for (const auto& [condition, value] : branches_) {
       if (!context.meter.spend(1)) return too_many_steps_error();
-      auto holds = condition->evaluate(context);
-      if (!holds) return holds;
+      SPILLWAY_TRY(holds, condition->evaluate(context));
       if (holds->truthy()) return value->evaluate(context);
     }
     if (otherwise_ == nullptr) {
@@ -77,8 +74,7 @@ Result<void> parse_fields(DocView doc, const ParseScope& scope, std::string_view
     std::size_t i = 0;
     while (i < n && names[i] != element.name) ++i;
     if (i == n) return Error(unknown_code, join("Unrecognized parameter to ", op, ": ", element.name));
-    auto parsed = parse_expression(element, scope);
-    if (!parsed) return parsed.error();
+    SPILLWAY_TRY(parsed, parse_expression(element, scope));
     out[i] = std::move(*parsed);
   }
   return {};
@@ -88,10 +84,7 @@ Result<ExpressionPtr> parse_cond(ValueView argument, const ParseScope& scope) {
   std::array<ExpressionPtr, 3> parts;
   if (argument.is_document()) {
     const std::array<std::string_view, 3> names{"if", "then", "else"};
-    if (auto parsed = parse_fields(argument.as_document(), scope, "$cond", names, 17083, parts);
-        !parsed) {
-      return parsed.error();
-    }
+    SPILLWAY_TRY(parsed, parse_fields(argument.as_document(), scope, "$cond", names, 17083, parts));
     for (int i = 0; i < 3; ++i) {
       if (parts[static_cast<std::size_t>(i)] == nullptr) {
         return Error(17080 + i,
@@ -99,8 +92,7 @@ Result<ExpressionPtr> parse_cond(ValueView argument, const ParseScope& scope) {
       }
     }
   } else {
-    auto list = parse_operands(argument, scope);
-    if (!list) return list.error();
+    SPILLWAY_TRY(list, parse_operands(argument, scope));
     if (list->size() != 3) {
       return Error(16020, join("Expression $cond takes exactly 3 arguments. ", list->size(),
                                " were passed in."));
@@ -119,10 +111,7 @@ Result<Branches::Branch> parse_branch(ValueView spec, const ParseScope& scope) {
   }
   std::array<ExpressionPtr, 2> parts;
   const std::array<std::string_view, 2> names{"case", "then"};
-  if (auto parsed = parse_fields(spec.as_document(), scope, "$switch", names, 40063, parts);
-      !parsed) {
-    return parsed.error();
-  }
+  SPILLWAY_TRY(parsed, parse_fields(spec.as_document(), scope, "$switch", names, 40063, parts));
   if (parts[0] == nullptr) return Error(40064, "$switch requires each branch have a 'case' expression");
   if (parts[1] == nullptr) return Error(40065, "$switch requires each branch have a 'then' expression.");
   return Branches::Branch(std::move(parts[0]), std::move(parts[1]));
@@ -142,13 +131,11 @@ Result<ExpressionPtr> parse_switch(ValueView argument, const ParseScope& scope) 
                                  bson_type_name(element.type)));
       }
       for (const Element& item : element.as_document()) {
-        auto branch = parse_branch(item, scope);
-        if (!branch) return branch.error();
+        SPILLWAY_TRY(branch, parse_branch(item, scope));
         branches.push_back(std::move(*branch));
       }
     } else if (element.name == "default") {
-      auto parsed = parse_expression(element, scope);
-      if (!parsed) return parsed;
+      SPILLWAY_TRY(parsed, parse_expression(element, scope));
       otherwise = std::move(*parsed);
     } else {
       return Error(40067, join("$switch found an unknown argument: ", element.name));
@@ -174,8 +161,7 @@ class IfNull final : public Expression {
 };
 
 Result<ExpressionPtr> parse_if_null(ValueView argument, const ParseScope& scope) {
-  auto list = parse_operands(argument, scope);
-  if (!list) return list.error();
+  SPILLWAY_TRY(list, parse_operands(argument, scope));
   if (list->size() < 2) return Error(1257300, join("$ifNull needs at least two arguments, had: ", list->size()));
   return std::make_unique<IfNull>(std::move(*list));
 }

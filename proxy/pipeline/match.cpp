@@ -13,8 +13,7 @@ Result<bool> element_matches(const MatchNode& node, ValueView element, Meter& me
 Result<bool> children_match(const MatchNode& node,
                             absl::FunctionRef<Result<bool>(const MatchNode&)> matches) {
   for (const MatchNodePtr& child : node.children) {
-    auto matched = matches(*child);
-    if (!matched) return matched;
+    SPILLWAY_TRY(matched, matches(*child));
     if (node.kind == Kind::all_of ? !*matched : *matched) return node.kind == Kind::any_of;
   }
   return node.kind != Kind::any_of;  // all_of, none_of and negated
@@ -90,8 +89,7 @@ Result<bool> node_matches(const MatchNode& node, DocView doc, Meter& meter) {
     case Kind::expression: {
       const MeterScope scope(meter);
       EvalContext context{doc, meter, {}};
-      auto value = node.expr->evaluate(context);
-      if (!value) return value.error();
+      SPILLWAY_TRY(value, node.expr->evaluate(context));
       return value->truthy();
     }
     default:
@@ -109,8 +107,7 @@ Filter::~Filter() = default;
 
 Result<Filter> Filter::parse(DocView filter, const ParseScope& scope) {
   FilterParse parse{scope, 0};
-  auto root = parse_filter_document(filter, parse);
-  if (!root) return root.error();
+  SPILLWAY_TRY(root, parse_filter_document(filter, parse));
   return Filter(std::move(*root));
 }
 

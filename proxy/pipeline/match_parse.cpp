@@ -69,9 +69,8 @@ Result<MatchNodePtr> parse_all(const MatchPath& path, ValueView value, FilterPar
   for (const Element& element : value.as_document()) {
     const bool nested = is_operator_document(element);
     if (nested && element.as_document().first().name != "$elemMatch") return bad_value("no $ expressions in $all");
-    auto child = nested ? parse_elem_match(path, element.as_document().first(), parse)
-                        : parse_equality(path, element, parse);
-    if (!child) return child;
+    SPILLWAY_TRY(child, nested ? parse_elem_match(path, element.as_document().first(), parse)
+                               : parse_equality(path, element, parse));
     node->children.push_back(std::move(*child));
   }
   return node;
@@ -133,8 +132,7 @@ Result<void> parse_operators(const MatchPath& path, DocView operators, FilterPar
   for (const Element& element : operators) {
     if (element.name == "$comment" || (element.name == "$options" && regex.pattern.exists())) continue;
     if (auto charged = parse.charge(1); !charged) return charged;
-    auto node = parse_operator(path, element, regex, parse);
-    if (!node) return node.error();
+    SPILLWAY_TRY(node, parse_operator(path, element, regex, parse));
     into.children.push_back(std::move(*node));
   }
   return {};
@@ -146,8 +144,7 @@ Result<MatchNodePtr> parse_list(Kind kind, const Element& element, FilterParse& 
   auto node = std::make_unique<MatchNode>(kind);
   for (const Element& item : element.as_document()) {
     if (!item.is_document()) return bad_value("$or/$and/$nor entries need to be full objects");
-    auto child = parse_filter_document(item.as_document(), parse);
-    if (!child) return child;
+    SPILLWAY_TRY(child, parse_filter_document(item.as_document(), parse));
     node->children.push_back(std::move(*child));
   }
   return node;
@@ -162,8 +159,7 @@ Result<MatchNodePtr> parse_top_level(const Element& element, FilterParse& parse)
   if (op == "$alwaysFalse") return std::make_unique<MatchNode>(Kind::never);
   if (op == "$expr") {
     if (parse.in_element) return bad_value("$expr can only be applied to the top-level document");
-    auto expr = parse_expression(element, parse.scope);
-    if (!expr) return expr.error();
+    SPILLWAY_TRY(expr, parse_expression(element, parse.scope));
     auto node = std::make_unique<MatchNode>(Kind::expression);
     node->expr = std::move(*expr);
     return node;
@@ -180,19 +176,16 @@ Result<MatchNodePtr> parse_filter_document(DocView filter, FilterParse& parse) {
     if (element.name == "$comment") continue;
     if (auto charged = parse.charge(1); !charged) return charged.error();
     if (element.name.starts_with('$')) {
-      auto node = parse_top_level(element, parse);
-      if (!node) return node;
+      SPILLWAY_TRY(node, parse_top_level(element, parse));
       root->children.push_back(std::move(*node));
       continue;
     }
-    auto path = split_dots(element.name, parse);
-    if (!path) return path.error();
+    SPILLWAY_TRY(path, split_dots(element.name, parse));
     if (is_operator_document(element)) {
       if (auto parsed = parse_operators(*path, element.as_document(), parse, *root); !parsed) return parsed.error();
       continue;
     }
-    auto node = parse_equality(*path, element, parse);
-    if (!node) return node;
+    SPILLWAY_TRY(node, parse_equality(*path, element, parse));
     root->children.push_back(std::move(*node));
   }
   return root;

@@ -28,8 +28,7 @@ Result<Regex> compile_regex(std::string_view pattern, std::string_view options,
   if (pattern.find('\0') != pattern.npos || options.find('\0') != options.npos) {
     return bad_value("Regular expression cannot contain an embedded null byte");
   }
-  auto regex = Regex::compile(pattern, options);
-  if (!regex) return regex;
+  SPILLWAY_TRY(regex, Regex::compile(pattern, options));
   parse.regex_bytes += regex->size_bytes();
   if (parse.regex_bytes > regex_bytes_max) {
     return Error(51091, join("Regular expression is too large: those of one filter exceed ",
@@ -41,8 +40,7 @@ Result<Regex> compile_regex(std::string_view pattern, std::string_view options,
 
 Result<MatchNodePtr> make_regex(const MatchPath& path, std::string_view pattern,
                                 std::string_view options, FilterParse& parse) {
-  auto regex = compile_regex(pattern, options, parse);
-  if (!regex) return regex.error();
+  SPILLWAY_TRY(regex, compile_regex(pattern, options, parse));
   auto node = std::make_unique<MatchNode>(Kind::regex);
   node->path = path;
   node->regexes.push_back(std::move(*regex));
@@ -121,8 +119,7 @@ Result<MatchNodePtr> parse_in(const MatchPath& path, ValueView value, std::strin
     }
     if (element.type == BsonType::regex) {
       const auto [pattern, options] = regex_parts(element);
-      auto regex = compile_regex(pattern, options, parse);
-      if (!regex) return regex.error();
+      SPILLWAY_TRY(regex, compile_regex(pattern, options, parse));
       node->regexes.push_back(std::move(*regex));
       continue;
     }

@@ -76,8 +76,7 @@ Result<void> MergePipeline::step() {
   Link next(*this, stage + 1);
   const bool full = stages_[stage]->is_full();
   *steps_left_ = steps_max;
-  auto emitted = stages_[stage]->emit(next);
-  if (!emitted) return emitted.error();
+  SPILLWAY_TRY(emitted, stages_[stage]->emit(next));
   if (finished_ && !full) draining_ = *emitted ? stage : stage + 1;
   return {};
 }

@@ -12,11 +12,9 @@ constexpr std::uint64_t step_bytes = 16 * 1024;
 Error refusal(const MemoryBudget& budget, std::string_view what, std::uint64_t wanted, std::uint64_t more) {
   const std::uint64_t ceiling = budget.ceiling_bytes();
   const bool never = ceiling != 0 && wanted > ceiling;
-  Error error(never ? ErrorCode::exceeded_memory_limit : ErrorCode::ingress_request_rate_limit_exceeded,
-              join("not enough memory for ", what, ": the memory budget '", budget.name(), "' refused ", more,
-                   " bytes"));
-  if (!never) error.labels = {"SystemOverloadedError", "RetryableError"};
-  return error;
+  std::string text = join("not enough memory for ", what, ": the memory budget '", budget.name(), "' refused ", more,
+                          " bytes");
+  return never ? Error(ErrorCode::exceeded_memory_limit, std::move(text)) : overloaded(std::move(text));
 }
 
 }  // namespace

@@ -120,14 +120,8 @@ Result<Value> rounding(std::string_view op, DoubleFunction function, const Value
   if (operand.type() == BsonType::decimal128) return decimal_unsupported(op);
   return operand.is_integer() ? operand : Value::of(function(operand.as_double()));
 }
-Result<Value> ceiling(Operands operands, EvalContext&) {
-  return rounding(
-      "$ceil", [](double x) { return std::ceil(x); }, operands[0]);
-}
-Result<Value> floor(Operands operands, EvalContext&) {
-  return rounding(
-      "$floor", [](double x) { return std::floor(x); }, operands[0]);
-}
+Result<Value> ceiling(Operands o, EvalContext&) { return rounding("$ceil", ::ceil, o[0]); }
+Result<Value> floor(Operands o, EvalContext&) { return rounding("$floor", ::floor, o[0]); }
 
 // A double with `place` decimals, from its exact decimal expansion.
 double double_to_place(double value, int place, bool truncate) {
@@ -189,34 +183,26 @@ Result<Value> truncate(Operands operands, EvalContext&) {
 }
 
 // Functions that give a double.
+// `domain_code` not 0: of positive numbers, and of 0 if `of_zero`.
 Result<Value> real_function(std::string_view op, DoubleFunction function, const Value& operand,
-                            int domain_code, double domain_min, bool min_included,
-                            std::string_view domain_text) {
+                            int domain_code, bool of_zero, std::string_view domain_text) {
   if (!operand.is_number()) return not_numeric(op, operand);
   if (operand.type() == BsonType::decimal128) return decimal_unsupported(op);
   const double x = number_as_double(operand.view());
-  if (domain_code != 0 && !std::isnan(x) &&
-      (x < domain_min || (x == domain_min && !min_included))) {
+  if (domain_code != 0 && (x < 0 || (x == 0 && !of_zero))) {
     return Error(domain_code, join(op, "'s argument must be ", domain_text, ", but is ", x));
   }
   return Value::of(function(x));
 }
 Result<Value> square_root(Operands o, EvalContext&) {
-  return real_function(
-      "$sqrt", [](double x) { return std::sqrt(x); }, o[0], 28714, 0, true,
-      "greater than or equal to 0");
+  return real_function("$sqrt", ::sqrt, o[0], 28714, true, "greater than or equal to 0");
 }
-Result<Value> exponential(Operands o, EvalContext&) {
-  return real_function(
-      "$exp", [](double x) { return std::exp(x); }, o[0], 0, 0, true, "");
-}
+Result<Value> exponential(Operands o, EvalContext&) { return real_function("$exp", ::exp, o[0], 0, true, ""); }
 Result<Value> logarithm(Operands o, EvalContext&) {
-  return real_function(
-      "$ln", [](double x) { return std::log(x); }, o[0], 28766, 0, false, "a positive number");
+  return real_function("$ln", ::log, o[0], 28766, false, "a positive number");
 }
 Result<Value> logarithm10(Operands o, EvalContext&) {
-  return real_function(
-      "$log10", [](double x) { return std::log10(x); }, o[0], 28761, 0, false, "a positive number");
+  return real_function("$log10", ::log10, o[0], 28761, false, "a positive number");
 }
 
 Value integer_power(const Value& base_value, const Value& exponent_value) {

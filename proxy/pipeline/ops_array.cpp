@@ -43,8 +43,7 @@ Result<Value> size(Operands operands, EvalContext& context) {
 // The element at `index`; negative indexes count from the end. Missing when out of bounds.
 Result<Value> element_at(const Value& array, std::int64_t index, EvalContext& context) {
   if (index < 0) {
-    auto count = count_of(array, context);
-    if (!count) return count.error();
+    SPILLWAY_TRY(count, count_of(array, context));
     index += *count;
   }
   std::int64_t passed = 0;
@@ -169,8 +168,7 @@ Result<Value> slice(Operands operands, EvalContext& context) {
   if (!operands[1].is_number()) return slice_argument_error(28725, "Second", operands[1]);
   const auto second = whole_int32(operands[1]);
   if (!second) return slice_argument_error(28726, "Second", operands[1]);
-  auto count = count_of(operands[0], context);
-  if (!count) return count.error();
+  SPILLWAY_TRY(count, count_of(operands[0], context));
   const std::int64_t length = *count;
   std::int64_t from = 0;
   std::int64_t to = length;

@@ -12,8 +12,8 @@
 namespace spillway::pipeline {
 namespace {
 
-template <class Make>
-Result<Value> compared(Operands operands, EvalContext& context, Make make) {
+template <auto make>
+Result<Value> compared(Operands operands, EvalContext& context) {
   const ValueView a = operands[0].view();
   const ValueView b = operands[1].view();
   const std::uint64_t bytes = std::min(a.bytes.size(), b.bytes.size());
@@ -21,27 +21,7 @@ Result<Value> compared(Operands operands, EvalContext& context, Make make) {
   if (!context.meter.spend(a.is_document() || a.is_array() ? bytes / 16 : bytes / 256)) return too_many_steps_error();
   return Value::of(make(compare(a, b)));
 }
-Result<Value> equal(Operands o, EvalContext& context) {
-  return compared(o, context, [](auto order) { return order == 0; });
-}
-Result<Value> not_equal(Operands o, EvalContext& context) {
-  return compared(o, context, [](auto order) { return order != 0; });
-}
-Result<Value> greater(Operands o, EvalContext& context) {
-  return compared(o, context, [](auto order) { return order > 0; });
-}
-Result<Value> greater_equal(Operands o, EvalContext& context) {
-  return compared(o, context, [](auto order) { return order >= 0; });
-}
-Result<Value> less(Operands o, EvalContext& context) {
-  return compared(o, context, [](auto order) { return order < 0; });
-}
-Result<Value> less_equal(Operands o, EvalContext& context) {
-  return compared(o, context, [](auto order) { return order <= 0; });
-}
-Result<Value> compare_of(Operands o, EvalContext& context) {
-  return compared(o, context, [](auto order) { return std::int32_t{order < 0 ? -1 : order > 0 ? 1 : 0}; });
-}
+std::int32_t sign_of(std::weak_ordering order) noexcept { return order < 0 ? -1 : order > 0 ? 1 : 0; }
 Result<Value> negate(Operands o, EvalContext&) { return Value::of(!o[0].truthy()); }
 
 using KeySet = absl::flat_hash_set<std::string>;
@@ -112,10 +92,8 @@ Result<Value> set_intersection(Operands operands, EvalContext& context) {
   for (const Value& operand : operands) {
     if (operand.nullish()) return Value::null();
     if (!operand.is_array()) return not_array(17047, "$setIntersection", operand);
-    auto keys = keys_of(operand, context.meter);
-    if (!keys) return keys.error();
-    auto kept = select(result, *keys, true, context);
-    if (!kept) return kept;
+    SPILLWAY_TRY(keys, keys_of(operand, context.meter));
+    SPILLWAY_TRY(kept, select(result, *keys, true, context));
     result = std::move(*kept);
     if (result.view().as_document().empty()) break;
   }
@@ -146,8 +124,7 @@ Result<Value> set_equals(Operands operands, EvalContext& context) {
   KeySet first;
   for (std::size_t i = 0; i < operands.size(); ++i) {
     if (!operands[i].is_array()) return not_array(17044, "$setEquals", operands[i]);
-    auto keys = keys_of(operands[i], context.meter);
-    if (!keys) return keys.error();
+    SPILLWAY_TRY(keys, keys_of(operands[i], context.meter));
     if (i == 0) {
       first = std::move(*keys);
     } else {
@@ -164,8 +141,7 @@ Result<Value> set_is_subset(Operands operands, EvalContext& context) {
                  join("both operands of $setIsSubset must be arrays. ", first ? "First" : "Second",
                       " argument is of type: ", type_name(operands[first ? 0 : 1])));
   }
-  auto keys = keys_of(operands[1], context.meter);
-  if (!keys) return keys.error();
+  SPILLWAY_TRY(keys, keys_of(operands[1], context.meter));
   for (const Element& element : operands[0].as_document()) {
     if (!context.meter.spend(set_element_steps)) return too_many_steps_error();
     if (!keys->contains(key_of(element))) return Value::of(false);
@@ -187,13 +163,13 @@ Result<Value> elements_true(Operands operands, bool all) {
 Result<Value> all_true(Operands operands, EvalContext&) { return elements_true(operands, true); }
 Result<Value> any_true(Operands operands, EvalContext&) { return elements_true(operands, false); }
 
-constexpr OperatorSpec compare_table[] = {{"$eq", 2, 2, equal, own_steps},
-                                  {"$ne", 2, 2, not_equal, own_steps},
-                                  {"$gt", 2, 2, greater, own_steps},
-                                  {"$gte", 2, 2, greater_equal, own_steps},
-                                  {"$lt", 2, 2, less, own_steps},
-                                  {"$lte", 2, 2, less_equal, own_steps},
-                                  {"$cmp", 2, 2, compare_of, own_steps},
+constexpr OperatorSpec compare_table[] = {{"$eq", 2, 2, compared<std::is_eq>, own_steps},
+                                  {"$ne", 2, 2, compared<std::is_neq>, own_steps},
+                                  {"$gt", 2, 2, compared<std::is_gt>, own_steps},
+                                  {"$gte", 2, 2, compared<std::is_gteq>, own_steps},
+                                  {"$lt", 2, 2, compared<std::is_lt>, own_steps},
+                                  {"$lte", 2, 2, compared<std::is_lteq>, own_steps},
+                                  {"$cmp", 2, 2, compared<sign_of>, own_steps},
                                   {"$not", 1, 1, negate, own_steps},
                                   {"$setUnion", 0, -1, set_union},
                                   {"$setIntersection", 0, -1, set_intersection},

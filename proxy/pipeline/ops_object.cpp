@@ -1,8 +1,6 @@
 // Documents.
 
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "proxy/pipeline/merge_objects.h"
 #include "proxy/pipeline/ops.h"
@@ -42,10 +40,8 @@ Result<Value> object_to_array(Operands operands, EvalContext& context) {
   }
   ArrayBuilder out;
   for (const Element& element : operands[0].as_document()) {
-    BsonWriter pair;
-    pair.append("k", element.name);
-    pair.append("v", static_cast<const ValueView&>(element));
-    const BsonDoc doc = std::move(pair).finish();
+    const BsonDoc doc = BsonWriter().append("k", element.name)
+                                    .append("v", static_cast<const ValueView&>(element)).finish();
     out.add(ValueView{BsonType::document, doc.view().bytes()});
     if (out.overflowed()) break;
   }
@@ -108,8 +104,7 @@ Result<Value> array_to_object(Operands operands, EvalContext& context) {
                         bson_type_name(element.type)));
     }
     format = element.type;
-    auto pair = key_value(element);
-    if (!pair) return pair.error();
+    SPILLWAY_TRY(pair, key_value(element));
     if (pair->first.find('\0') != std::string_view::npos) {
       return Error(4940400, "Key field cannot contain an embedded null byte");
     }

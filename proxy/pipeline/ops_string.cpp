@@ -33,8 +33,7 @@ Result<Value> concat(Operands operands, EvalContext& context) {
 }
 
 Result<Value> change_case(const Value& operand, bool upper, EvalContext& context) {
-  auto text = coerce_to_string(operand);
-  if (!text) return text.error();
+  SPILLWAY_TRY(text, coerce_to_string(operand));
   for (char& byte : *text) {  // ASCII only, as the server does
     if (upper ? byte >= 'a' && byte <= 'z' : byte >= 'A' && byte <= 'Z') byte = static_cast<char>(byte ^ 0x20);
   }
@@ -53,8 +52,7 @@ std::optional<std::int64_t> position(const Value& value) {
 }
 
 Result<Value> substring_bytes(Operands operands, EvalContext& context) {
-  auto text = coerce_to_string(operands[0]);
-  if (!text) return text.error();
+  SPILLWAY_TRY(text, coerce_to_string(operands[0]));
   const auto start = position(operands[1]);
   const auto length = position(operands[2]);
   if (!start) {
@@ -91,8 +89,7 @@ Result<Value> substring_bytes(Operands operands, EvalContext& context) {
 }
 
 Result<Value> substring_code_points(Operands operands, EvalContext& context) {
-  auto text = coerce_to_string(operands[0]);
-  if (!text) return text.error();
+  SPILLWAY_TRY(text, coerce_to_string(operands[0]));
   std::size_t bounds[2];
   for (int i = 0; i < 2; ++i) {
     const Value& operand = operands[static_cast<std::size_t>(i + 1)];

@@ -120,8 +120,7 @@ Result<std::int64_t> to_integer(const Value& value, std::string_view to) {
 }
 
 Result<Value> to_int(Operands operands, EvalContext&) {
-  auto whole = to_integer(operands[0], "int");
-  if (!whole) return whole.error();
+  SPILLWAY_TRY(whole, to_integer(operands[0], "int"));
   if (*whole < INT32_MIN || *whole > INT32_MAX) {
     return conversion_error(
         join("Conversion would overflow target type in $convert with no "

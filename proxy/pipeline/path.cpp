@@ -17,8 +17,7 @@ Result<Value> follow_array(const Value& array, const std::string* at, const std:
       continue;  // an array directly inside an array, too
     }
     if (!meter.spend(1)) return too_many_steps_error();
-    auto value = follow_path(array.part(element), at, end, meter);
-    if (!value) return value;
+    SPILLWAY_TRY(value, follow_path(array.part(element), at, end, meter));
     if (!value->missing()) found.add(*value);
   }
   if (!meter.spend(steps_of_elements(passed))) return too_many_steps_error();

@@ -62,8 +62,7 @@ class Applier {
   }
 
   Result<void> computed(const Child& child, BsonWriter& out) {
-    auto value = child.expression->evaluate(context_);
-    if (!value) return value.error();
+    SPILLWAY_TRY(value, child.expression->evaluate(context_));
     if (!value->missing()) {
       if (out.size() + value->view().bytes.size() > value_bytes_max) return too_large_error();
       out.append(child.name, value->view());

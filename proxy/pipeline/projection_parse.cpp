@@ -74,8 +74,7 @@ class TreeBuilder {
                                  "using $getField or $setField. Got '",
                                  element.name, "'"));
       }
-      auto path = split_field_path(element.name);
-      if (!path) return path.error();
+      SPILLWAY_TRY(path, split_field_path(element.name));
       if (auto added = add(node, *path, element); !added) return added;
     }
     return {};
@@ -124,8 +123,7 @@ class TreeBuilder {
           return Error(16410, join("FieldPath field names may not start with '$'. Got '",
                                    element.name, "'"));
         }
-        auto rest = split_field_path(element.name);
-        if (!rest) return rest.error();
+        SPILLWAY_TRY(rest, split_field_path(element.name));
         std::vector<std::string> whole = path;
         whole.insert(whole.end(), rest->begin(), rest->end());
         if (whole.size() > path_parts_max) return Error(ErrorCode::overflow, "the specification is nested too deeply");
@@ -141,8 +139,7 @@ class TreeBuilder {
       }
       return add_leaf(root, path, 0, keep ? Child::Kind::keep : Child::Kind::drop, nullptr);
     }
-    auto expression = parse_expression(value, scope_);
-    if (!expression) return expression.error();
+    SPILLWAY_TRY(expression, parse_expression(value, scope_));
     return add_leaf(root, path, 0, Child::Kind::computed, std::move(*expression));
   }
 
@@ -161,9 +158,7 @@ Result<Projection> Projection::parse_project(DocView spec, const ParseScope& sco
   ModeFinder finder;
   if (auto found = finder.look(spec, ""); !found) return found.error();
   Projection projection(finder.mode());
-  if (auto built = TreeBuilder(projection.mode_, scope).add_document(projection.root_, spec); !built) {
-    return built.error();
-  }
+  SPILLWAY_TRY(built, TreeBuilder(projection.mode_, scope).add_document(projection.root_, spec));
   std::size_t index = 0;
   if (projection.mode_ == Mode::include && projection.root_.find("_id", &index) == nullptr) {
     projection.root_.add("_id", Child::Kind::keep);
@@ -187,8 +182,7 @@ Result<Projection> Projection::parse_unset(ValueView spec, const ParseScope& sco
                    "$unset specification must be a string or an array containing only string "
                    "values");
     }
-    auto path = split_field_path(name.as_string());
-    if (!path) return path.error();
+    SPILLWAY_TRY(path, split_field_path(name.as_string()));
     return builder.add_leaf(projection.root_, *path, 0, Child::Kind::drop, nullptr);
   };
   if (spec.is_string()) {

@@ -46,10 +46,7 @@ Result<DocumentQuery> DocumentQuery::of_find(const FindQuery& query, MemoryBudge
     if (auto valid = part.validate(); !valid) return valid.error();
   }
   if (query.skip < 0 || query.limit < 0) return Error(ErrorCode::bad_value, "skip and limit must not be negative");
-  if (auto added = add(parse_match_stage({BsonType::document, query.filter.bytes()}, scope));
-      !added) {
-    return added.error();
-  }
+  SPILLWAY_TRY(matching, add(parse_match_stage({BsonType::document, query.filter.bytes()}, scope)));
   if (!query.sort.empty()) {
     if (auto added = add(make_sort_stage(query.sort)); !added) return added.error();
   }
@@ -67,8 +64,7 @@ Result<DocumentQuery> DocumentQuery::of_find(const FindQuery& query, MemoryBudge
 Result<DocumentQuery> DocumentQuery::of_pipeline(DocView pipeline, MemoryBudget& budget, Take take) {
   if (auto valid = pipeline.validate(); !valid) return valid.error();
   auto parsed = std::make_unique<Meter>(budget, "the parsed pipeline", any_number_of_bytes);
-  auto stages = parse_stages(pipeline, ParseScope(parsed.get()));
-  if (!stages) return stages.error();
+  SPILLWAY_TRY(stages, parse_stages(pipeline, ParseScope(parsed.get())));
   return DocumentQuery(MergePipeline(std::move(*stages), budget, stage_bytes_max, std::move(parsed)),
                        std::move(take));
 }

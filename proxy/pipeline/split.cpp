@@ -25,9 +25,7 @@ class StageList {
 };
 
 BsonDoc match_nothing() {
-  BsonWriter none;
-  none.begin_document("$match").begin_document("_id").begin_array("$in").end().end().end();
-  return std::move(none).finish();
+  return BsonWriter().begin_document("$match").begin_document("_id").begin_array("$in").end().end().end().finish();
 }
 
 bool is_memory_refusal(const Error& error) noexcept {
@@ -237,22 +235,18 @@ class Splitter {
   }
 
   Result<void> add_sort(DocView spec, const Element& element) {
-    auto checked = parse_sort_stage(element, scope_);
-    if (!checked) return checked.error();
+    SPILLWAY_TRY(checked, parse_sort_stage(element, scope_));
     shard_.add(spec);
     result_.merge_sort = BsonDoc(element.as_document());
     return {};
   }
 
   Result<void> add_limit(DocView spec, const Element& element) {
-    auto limit = parse_limit(element);
-    if (!limit) return limit.error();
+    SPILLWAY_TRY(limit, parse_limit(element));
     result_.limit = std::min(result_.limit.value_or(*limit), *limit);
     std::int64_t reach = 0;  // no shard contributes more than this
     if (!__builtin_add_overflow(result_.skip, *result_.limit, &reach) && reach > 0) {
-      BsonWriter writer;
-      writer.append("$limit", Value::integer(reach).view());
-      shard_.add(std::move(writer).finish());
+      shard_.add(BsonWriter().append("$limit", Value::integer(reach).view()).finish());
     }
     result_.merge.push_back(make_limit_stage(*limit));
     text_.add(spec);
@@ -261,8 +255,7 @@ class Splitter {
   }
 
   Result<void> add_skip(DocView spec, const Element& element) {
-    auto skip = parse_skip(element);
-    if (!skip) return skip.error();
+    SPILLWAY_TRY(skip, parse_skip(element));
     if (__builtin_add_overflow(result_.skip, *skip, &result_.skip)) {
       result_.skip = std::numeric_limits<std::int64_t>::max();
     }
@@ -275,14 +268,12 @@ class Splitter {
 
   Result<void> add_group(DocView spec, const Element& element) {
     ValueView id;
-    auto elements = read_group(element, &id);
-    if (!elements) return elements.error();
+    SPILLWAY_TRY(elements, read_group(element, &id));
     if (result_.merge_sort && group_needs_order(*elements)) return add_unseen(spec);
     for (const AccumulatorElement& each : *elements) {
       if (auto charged = scope_.charge(group_field_bytes(each)); !charged) return charged;
     }
-    auto group = split_group(id, *elements);
-    if (!group) return group.error();
+    SPILLWAY_TRY(group, split_group(id, *elements));
     shard_.add(group->shard);
     enter_merge();
     result_.merge.push_back(make_group_stage(std::move(group->merge)));
@@ -291,8 +282,7 @@ class Splitter {
   }
 
   Result<void> add_count(DocView spec, const Element& element) {
-    auto field = parse_count_field(element);
-    if (!field) return field.error();
+    SPILLWAY_TRY(field, parse_count_field(element));
     shard_.add(spec);
     enter_merge();
     text_.add(spec);
@@ -335,8 +325,7 @@ Result<ParseScope> scope_of(const SplitOptions& options, Meter* meter) {
   ParseScope scope(meter);
   const ParseScope none(meter);
   for (const Element& element : options.let) {
-    auto value = parse_expression(element, none);
-    if (!value) return value.error();
+    SPILLWAY_TRY(value, parse_expression(element, none));
     const Value* constant = (*value)->constant();
     if (constant == nullptr) return unsupported_error("the expression of the variable", join("$$", element.name));
     scope.bind_constant(element.name, *constant);
@@ -354,8 +343,7 @@ Result<SplitPipeline> split(DocView pipeline, const SplitOptions& options) {
   if (options.budget != nullptr) {
     parsed = std::make_unique<Meter>(*options.budget, "the parsed pipeline", any_number_of_bytes);
   }
-  auto scope = scope_of(options, parsed.get());
-  if (!scope) return scope.error();
+  SPILLWAY_TRY(scope, scope_of(options, parsed.get()));
   if (options.refuse_partial) scope->refuse_partial();
   Splitter splitter(std::move(*scope));
   for (const Element& element : pipeline) {

@@ -33,9 +33,7 @@ BsonDoc array_of(const std::vector<BsonDoc>& stages) {
 }
 
 BsonDoc limit_stage(std::int64_t limit) {
-  BsonWriter out;
-  out.append("$limit", limit);
-  return std::move(out).finish();
+  return BsonWriter().append("$limit", limit).finish();
 }
 
 // The directions only: the keys themselves are computed by the shards. Metadata is sorted downwards.
@@ -60,7 +58,7 @@ std::optional<BsonDoc> merging_group(DocView group) {
   out.begin_document("$group").append("_id", "$$ROOT._id");
   for (const Element& field : group) {
     if (field.name == "_id") continue;
-    const Element accumulator = field.is_document() ? field.as_document().first() : Element();
+    const Element accumulator = field.to_document().first();
     const bool simple = field.is_document() && field.as_document().count() == 1 &&
                         (combined_accumulators.contains(accumulator.name) || is_script_reduce(accumulator)) &&
                         field.name.find('.') == std::string_view::npos && !field.name.starts_with('$');
@@ -153,9 +151,7 @@ class MergerSplitter {
       divide_group(BsonDoc(spec));
     } else if (element.name == "$count" && is_count_field(element)) {
       divide_group(counting_group({}, element.as_string()));
-      BsonWriter without_id;
-      without_id.begin_document("$project").append("_id", std::int32_t{0}).end();
-      merge_.push_back(std::move(without_id).finish());
+      merge_.push_back(BsonWriter().begin_document("$project").append("_id", std::int32_t{0}).end().finish());
     } else if (element.name == "$sortByCount" && is_count_expression(element)) {
       divide_group(counting_group(element, "count"));
       BsonWriter sort;

@@ -83,8 +83,7 @@ class GroupSplitter {
     if (*kind == AccumulatorKind::average) return add_average(element, std::move(field));
     // A mongos reads the field as $$ROOT.<name>.
     if (element.name.empty()) return Error(40353, "FieldPath must not end with a '.'.");
-    auto input = parse_field_path(element.name);
-    if (!input) return input.error();
+    SPILLWAY_TRY(input, parse_field_path(element.name));
     field.input = std::move(*input);
     text_.begin_document(element.name);
     text_.append(combination.text, join("$", element.name)).end();

@@ -36,17 +36,12 @@ Result<void> parse_sort_by_count(const Element& element, const ParseScope& scope
   if (!element.is_document() && !element.is_string()) {
     return Error(40149, "the sortByCount field must be specified as a string or as an object");
   }
-  BsonWriter group;
-  group.append("_id", static_cast<const ValueView&>(element));
-  group.begin_document("count").append("$sum", std::int32_t{1}).end();
-  const BsonDoc group_spec = std::move(group).finish();
-  BsonWriter sort;
-  sort.append("count", std::int32_t{-1});
-  const BsonDoc sort_spec = std::move(sort).finish();
+  const BsonDoc group_spec = BsonWriter().append("_id", static_cast<const ValueView&>(element))
+                                         .begin_document("count").append("$sum", std::int32_t{1}).end().finish();
+  const BsonDoc sort_spec = BsonWriter().append("count", std::int32_t{-1}).finish();
   for (const auto& [parser, spec] :
        {std::pair(&parse_group_stage, &group_spec), std::pair(&parse_sort_stage, &sort_spec)}) {
-    auto stage = parser({BsonType::document, spec->view().bytes()}, scope);
-    if (!stage) return stage.error();
+    SPILLWAY_TRY(stage, parser({BsonType::document, spec->view().bytes()}, scope));
     out.push_back(std::move(*stage));
   }
   return {};
@@ -70,8 +65,7 @@ Result<void> parse_stage(DocView spec, const ParseScope& scope, std::vector<Stag
   if (element.name == "$sortByCount") return parse_sort_by_count(element, scope, out);
   for (const auto& [name, parser] : parsers) {
     if (name != element.name) continue;
-    auto stage = parser(element, scope);
-    if (!stage) return stage.error();
+    SPILLWAY_TRY(stage, parser(element, scope));
     if (name == "$limit" && !out.empty()) out.back()->expect_limit(*parse_limit(element));
     out.push_back(std::move(*stage));
     return {};

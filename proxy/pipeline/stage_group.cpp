@@ -20,10 +20,8 @@ class GroupStage final : public Stage {
 
   Result<void> push(DocView doc, Sink&) override {
     EvalContext context{doc, meter(), {}};
-    auto id = evaluate(*spec_.id, context);
-    if (!id) return id.error();
-    auto group = spec_.id_field.empty() ? group_of(id->missing() ? Value::null() : *id) : group_of_field(*id);
-    if (!group) return group.error();
+    SPILLWAY_TRY(id, evaluate(*spec_.id, context));
+    SPILLWAY_TRY(group, spec_.id_field.empty() ? group_of(id->missing() ? Value::null() : *id) : group_of_field(*id));
     for (std::size_t i = 0; i < spec_.fields.size(); ++i) {
       const GroupField& field = spec_.fields[i];
       const std::uint64_t kept = meter().used_bytes();
@@ -49,8 +47,7 @@ class GroupStage final : public Stage {
     BsonWriter out;
     out.append("_id", group.id.view());
     for (std::size_t i = 0; i < spec_.fields.size(); ++i) {
-      auto value = group.states[i]->result(meter());
-      if (!value) return value.error();
+      SPILLWAY_TRY(value, group.states[i]->result(meter()));
       if (value->missing()) continue;
       if (out.size() + value->view().bytes.size() > value_bytes_max) return too_large_error();
       out.append(spec_.fields[i].name, value->view());
@@ -75,9 +72,7 @@ class GroupStage final : public Stage {
   // A missing value of the _id's only field counts as null; of several fields it is left out.
   Result<std::size_t> group_of_field(const Value& id) {
     if (!id.view().as_document().empty()) return group_of(id);
-    BsonWriter nothing;
-    nothing.begin_document("_id").append_null(spec_.id_field).end();
-    const BsonDoc holder = std::move(nothing).finish();
+    const BsonDoc holder = BsonWriter().begin_document("_id").append_null(spec_.id_field).end().finish();
     return group_of(Value::borrowed(holder.view()["_id"]));
   }
 
@@ -127,8 +122,7 @@ Result<GroupField> parse_field(const AccumulatorElement& element, const ParseSco
   if (element.argument.is_array()) {
     return Error(40237, join("The ", element.accumulator, " accumulator is a unary operator"));
   }
-  auto input = parse_expression(element.argument, scope);
-  if (!input) return input.error();
+  SPILLWAY_TRY(input, parse_expression(element.argument, scope));
   field.input = std::move(*input);
   return field;
 }
@@ -168,15 +162,13 @@ StagePtr make_group_stage(GroupSpec spec) { return std::make_unique<GroupStage>(
 
 Result<StagePtr> parse_group_stage(ValueView value, const ParseScope& scope) {
   ValueView id;
-  auto elements = read_group(value, &id);
-  if (!elements) return elements.error();
+  SPILLWAY_TRY(elements, read_group(value, &id));
   GroupSpec spec;
   if (id.is_array()) {  // a constant, with its strings as they are
     if (auto charged = scope.charge(id.bytes.size()); !charged) return charged.error();
     spec.id = make_constant(Value::borrowed(id).retained());
   } else {
-    auto parsed = parse_expression(id, scope);
-    if (!parsed) return parsed.error();
+    SPILLWAY_TRY(parsed, parse_expression(id, scope));
     spec.id = std::move(*parsed);
   }
   if (id.is_document() && id.as_document().count() == 1 && !id.as_document().first().name.starts_with('$')) {
@@ -184,8 +176,7 @@ Result<StagePtr> parse_group_stage(ValueView value, const ParseScope& scope) {
   }
   for (const AccumulatorElement& element : *elements) {
     if (auto charged = scope.charge(group_field_bytes(element)); !charged) return charged.error();
-    auto field = parse_field(element, scope);
-    if (!field) return field.error();
+    SPILLWAY_TRY(field, parse_field(element, scope));
     spec.fields.push_back(std::move(*field));
   }
   return make_group_stage(std::move(spec));

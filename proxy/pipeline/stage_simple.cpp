@@ -15,8 +15,7 @@ class MatchStage final : public Stage {
   explicit MatchStage(Filter filter) : filter_(std::move(filter)) {}
   std::string_view name() const noexcept override { return "$match"; }
   Result<void> push(DocView doc, Sink& next) override {
-    auto matched = filter_.matches(doc, meter());
-    if (!matched) return matched.error();
+    SPILLWAY_TRY(matched, filter_.matches(doc, meter()));
     return *matched ? next.push(doc) : Result<void>();
   }
 
@@ -30,8 +29,7 @@ class ProjectStage final : public Stage {
       : name_(name), projection_(std::move(projection)) {}
   std::string_view name() const noexcept override { return name_; }
   Result<void> push(DocView doc, Sink& next) override {
-    auto projected = projection_.apply(doc, meter());
-    if (!projected) return projected.error();
+    SPILLWAY_TRY(projected, projection_.apply(doc, meter()));
     return projection_.computes() ? next.push_built(projected->view()) : next.push(projected->view());
   }
 
@@ -47,8 +45,7 @@ class ReplaceRootStage final : public Stage {
   Result<void> push(DocView doc, Sink& next) override {
     const MeterScope scope(meter());
     EvalContext context{doc, meter(), {}};
-    auto root = root_->evaluate(context);
-    if (!root) return root.error();
+    SPILLWAY_TRY(root, root_->evaluate(context));
     if (!root->is_document()) {
       return Error(40228, join("'newRoot' expression must evaluate to an object, but "
                                "resulting value was of type: '",
@@ -113,9 +110,7 @@ class CountStage final : public Stage {
   }
   Result<bool> emit(Sink& next) override {
     if (count_ == 0) return false;
-    BsonWriter writer;
-    writer.append(field_, Value::integer(std::exchange(count_, 0)).view());
-    const BsonDoc doc = std::move(writer).finish();
+    const BsonDoc doc = BsonWriter().append(field_, Value::integer(std::exchange(count_, 0)).view()).finish();
     if (auto pushed = next.push(doc); !pushed) return pushed.error();
     return true;
   }
@@ -135,8 +130,7 @@ Result<StagePtr> projecting(std::string_view name, Result<Projection> projection
 
 Result<StagePtr> parse_match_stage(ValueView spec, const ParseScope& scope) {
   if (!spec.is_document()) return Error(15959, "the match filter must be an expression in an object");
-  auto filter = Filter::parse(spec.as_document(), scope);
-  if (!filter) return filter.error();
+  SPILLWAY_TRY(filter, Filter::parse(spec.as_document(), scope));
   return std::make_unique<MatchStage>(std::move(*filter));
 }
 
@@ -158,8 +152,7 @@ Result<StagePtr> parse_unset_stage(ValueView spec, const ParseScope& scope) {
 }
 
 Result<StagePtr> parse_replace_with_stage(ValueView spec, const ParseScope& scope) {
-  auto root = parse_expression(spec, scope);
-  if (!root) return root.error();
+  SPILLWAY_TRY(root, parse_expression(spec, scope));
   return std::make_unique<ReplaceRootStage>(std::move(*root));
 }
 
@@ -180,20 +173,17 @@ Result<StagePtr> parse_replace_root_stage(ValueView spec, const ParseScope& scop
 }
 
 Result<StagePtr> parse_limit_stage(ValueView spec, const ParseScope&) {
-  auto limit = parse_limit(spec);
-  if (!limit) return limit.error();
+  SPILLWAY_TRY(limit, parse_limit(spec));
   return make_limit_stage(*limit);
 }
 
 Result<StagePtr> parse_skip_stage(ValueView spec, const ParseScope&) {
-  auto skip = parse_skip(spec);
-  if (!skip) return skip.error();
+  SPILLWAY_TRY(skip, parse_skip(spec));
   return make_skip_stage(*skip);
 }
 
 Result<StagePtr> parse_count_stage(ValueView spec, const ParseScope&) {
-  auto field = parse_count_field(spec);
-  if (!field) return field.error();
+  SPILLWAY_TRY(field, parse_count_field(spec));
   return std::make_unique<CountStage>(std::move(*field), false);
 }
 

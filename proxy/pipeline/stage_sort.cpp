@@ -144,8 +144,7 @@ Result<StagePtr> parse_sort_stage(ValueView spec, const ParseScope&) {
 }
 
 Result<StagePtr> make_sort_stage(DocView pattern) {
-  auto parsed = SortPattern::parse(pattern);
-  if (!parsed) return parsed.error();
+  SPILLWAY_TRY(parsed, SortPattern::parse(pattern));
   return std::make_unique<SortStage>(std::move(*parsed));
 }
 

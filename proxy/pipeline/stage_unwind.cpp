@@ -136,8 +136,7 @@ Result<UnwindSpec> parse_object(DocView doc) {
   UnwindSpec spec;
   for (const Element& element : doc) {
     if (element.name == "path") {
-      auto path = parse_path(element);
-      if (!path) return path.error();
+      SPILLWAY_TRY(path, parse_path(element));
       spec.path = std::move(*path);
     } else if (element.name == "preserveNullAndEmptyArrays") {
       if (element.type != BsonType::boolean) {
@@ -157,8 +156,7 @@ Result<UnwindSpec> parse_object(DocView doc) {
                                  "prefixed with a '$': ",
                                  element.as_string()));
       }
-      auto path = split_field_path(element.as_string());
-      if (!path) return path.error();
+      SPILLWAY_TRY(path, split_field_path(element.as_string()));
       spec.index_path = std::move(*path);
     } else {
       return Error(28811, join("unrecognized option to $unwind stage: ", element.name));
@@ -176,8 +174,7 @@ Result<StagePtr> parse_unwind_stage(ValueView value, const ParseScope&) {
                              "$unwind stage, got ",
                              bson_type_name(value.type)));
   }
-  auto spec = value.is_document() ? parse_object(value.as_document()) : parse_short(value);
-  if (!spec) return spec.error();
+  SPILLWAY_TRY(spec, value.is_document() ? parse_object(value.as_document()) : parse_short(value));
   return std::make_unique<UnwindStage>(std::move(*spec));
 }
 

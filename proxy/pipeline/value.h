@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
-#include <vector>
 
 #include "cursor/bson_view.h"
 #include "cursor/bson_writer.h"

@@ -101,12 +101,11 @@ BsonDoc shown_command(const Request& request) {
   }
   // Parameters' values are settings, not data.
   if (request.name == "setParameter") {
-    for (const Element& field : request.body) {
-      const bool setting = field.name != first.name && !is_generic_argument(field.name) && !field.name.starts_with('$');
-      if (setting) out.append_element(field);
-    }
+    out.append_elements(request.body, [&](std::string_view name) {
+      return name != first.name && !is_generic_argument(name) && !name.starts_with('$');
+    });
   }
-  if (request.name == "killOp" && request.body["op"].exists()) out.append("op", request.body["op"]);
+  if (request.name == "killOp") out.append("op", request.body["op"]);
   out.append("$db", request.db);
   return std::move(out).finish();
 }
@@ -120,9 +119,7 @@ BsonDoc check_param(const Request& request) {
 }
 
 BsonDoc ns_param(std::string_view ns) {
-  BsonWriter out;
-  out.append("ns", ns);
-  return std::move(out).finish();
+  return BsonWriter().append("ns", ns).finish();
 }
 
 }  // namespace
@@ -197,10 +194,9 @@ void AuditLog::done(const Client& client, const CommandSpec& spec, const Request
         if (!index.is_document()) continue;
         BsonWriter out;
         const ValueView name = index.as_document()["name"], key = index.as_document()["key"];
-        out.append("ns", request.ns()).append("indexName", name.is_string() ? name.as_string() : "");
+        out.append("ns", request.ns()).append("indexName", name.to_text());
         out.begin_document("indexSpec");
-        if (key.exists()) out.append("key", key);
-        out.append("name", name.is_string() ? name.as_string() : "").end();
+        out.append("key", key).append("name", name.to_text()).end();
         write("createIndex", &client, std::move(out).finish(), result);
       }
       return;
@@ -214,7 +210,7 @@ void AuditLog::done(const Client& client, const CommandSpec& spec, const Request
     case AuditKind::rename: {
       const ValueView from = request.body.first(), to = request.body["to"];
       BsonWriter out;
-      out.append("old", from.is_string() ? from.as_string() : "").append("new", to.is_string() ? to.as_string() : "");
+      out.append("old", from.to_text()).append("new", to.to_text());
       return write("renameCollection", &client, std::move(out).finish(), result);
     }
     case AuditKind::shutdown:
@@ -225,17 +221,13 @@ void AuditLog::done(const Client& client, const CommandSpec& spec, const Request
 // --- of the process
 
 void AuditLog::started(const ProcessFacts& facts) {
-  BsonWriter out;
-  out.append("options", facts.parsed_options);
-  write("startup", nullptr, std::move(out).finish(), 0);
+  write("startup", nullptr, BsonWriter().append("options", facts.parsed_options).finish(), 0);
 }
 
 void AuditLog::shut_down() { write("shutdown", nullptr, BsonDoc(), 0); }
 
 void AuditLog::reloaded(std::string_view outcome, bool applied) {
-  BsonWriter out;
-  out.append("outcome", outcome);
-  write("reload", nullptr, std::move(out).finish(),
+  write("reload", nullptr, BsonWriter().append("outcome", outcome).finish(),
         static_cast<std::int32_t>(applied ? ErrorCode::ok : ErrorCode::invalid_options));
 }
 
@@ -251,9 +243,7 @@ void AuditLog::rotate() {
 void AuditLog::write(std::string_view atype, const Client* client, BsonDoc param, std::int32_t result) {
   const std::int64_t now_ms = wall_clock_ms();
   if (param.view().size() > param_bytes_max) {
-    BsonWriter out;
-    out.append("omittedBytes", static_cast<std::int64_t>(param.view().size()));
-    param = std::move(out).finish();
+    param = BsonWriter().append("omittedBytes", static_cast<std::int64_t>(param.view().size())).finish();
   }
   BsonWriter rest;
   append_who(rest, client);

@@ -182,7 +182,7 @@ bool may_merge(const Subject& subject, const Source& source, const Element& stag
   // Servers take the last of two fields with one name.
   const auto is_always = [&stage](std::string_view name, std::initializer_list<std::string_view> modes) {
     bool found = false;
-    for (const Element& field : stage.is_document() ? stage.as_document() : DocView()) {
+    for (const Element& field : stage.to_document()) {
       if (field.name != name) continue;
       if (!field.is_string() || std::find(modes.begin(), modes.end(), field.as_string()) == modes.end()) return false;
       found = true;
@@ -257,8 +257,7 @@ bool may_stage(const Subject& subject, const Source& source, const Element& stag
 bool may_run(const Subject& subject, const Source& source, DocView pipeline, int depth) {
   if (depth > nesting_max) return false;
   for (const Element& stage : pipeline) {
-    if (!stage.is_document()) continue;  // not a stage: refused when it is run
-    for (const Element& named : stage.as_document()) {
+    for (const Element& named : stage.to_document()) {  // another type is no stage: refused when it is run
       if (!may_stage(subject, source, named, depth)) return false;
     }
   }
@@ -267,9 +266,7 @@ bool may_run(const Subject& subject, const Source& source, DocView pipeline, int
 
 // First stages that read no collection, but its metadata.
 ActionSet first_stage_actions(DocView pipeline) {
-  const Element first = pipeline.first();
-  if (!first.is_document()) return find;
-  const std::string_view name = first.as_document().first().name;
+  const std::string_view name = pipeline.first().to_document().first().name;
   if (name == "$collStats") return coll_stats;
   if (name == "$indexStats") return index_stats;
   if (name == "$listSessions") return {};
@@ -279,9 +276,7 @@ ActionSet first_stage_actions(DocView pipeline) {
 
 // {aggregate: 1}: stages that generate documents.
 bool may_generate(const Subject& subject, DocView pipeline) {
-  const Element first = pipeline.first();
-  if (!first.is_document()) return true;  // refused when it is run
-  const Element stage = first.as_document().first();
+  const Element stage = pipeline.first().to_document().first();  // without one it is refused when it is run
   if (stage.name == "$currentOp" && stage.is_document()) {
     return subject.may_on_cluster(inprog) || !says(stage.as_document(), "allUsers");
   }
@@ -302,10 +297,8 @@ bool is_unjudged_stage(std::string_view name) noexcept { return unjudged_stages.
 
 bool may_aggregate(const Subject& subject) {
   const Element target = subject.body.first();
-  if (const ValueView pipeline = subject.body["pipeline"]; pipeline.is_array()) {
-    const Element first = pipeline.as_document().first();
-    if (first.is_document() && is_unjudged_stage(first.as_document().first().name)) return true;  // refused by name
-  }
+  const Element stage = subject.body["pipeline"].to_array().first().to_document().first();
+  if (is_unjudged_stage(stage.name)) return true;  // refused by name
   for (const Element& field : subject.body) {
     if (field.name != "pipeline") continue;
     if (!field.is_array()) continue;  // refused when it is run
@@ -315,7 +308,7 @@ bool may_aggregate(const Subject& subject) {
     } else if (!subject.may_on_collection(first_stage_actions(pipeline))) {
       return false;
     }
-    const Source source{subject.db, target.is_string() ? target.as_string() : std::string_view()};
+    const Source source{subject.db, target.to_text()};
     if (!may_run(subject, source, pipeline, 0)) return false;
   }
   return true;

@@ -69,8 +69,7 @@ Task<Result<SessionIds>> parse_sessions(Context& context, const Request& request
       co_return Error(ErrorCode::type_mismatch,
                       fmt::format("BSON field '{}' must hold sessions: {{id: UUID}}", request.name));
     }
-    auto uid = parse_uid(request, item->as_document());
-    if (uid.has_error()) co_return uid.error();
+    SPILLWAY_CO_TRY(uid, parse_uid(request, item->as_document()));
     ids.insert({std::string(id), *std::move(uid)});
     if (ids.size() > sessions_per_command_max) {
       co_return Error(ErrorCode::invalid_length, fmt::format("{} takes at most {} sessions",
@@ -175,8 +174,7 @@ Task<void> kill_on_host(Context& context, const Request& request, catalog::Shard
   options.read_preference = nullptr;
   options.host = host;
   options.deadline = std::min(request.deadline, Clock::now() + tell_shards_max);
-  auto call = call_shard(context, {shard, RoutedBy::nothing(), shard::Command::of_body(document)}, options);
-  const ShardOutcome outcome = co_await call;
+  const ShardOutcome outcome = co_await call_shard(context, shard, RoutedBy::nothing(), document, options);
   if (outcome.ok()) co_return;
   const std::string name = host ? host->text() : context.gateway.states()[shard].name;
   log::info("sessions: {} did not take {}: {}", name, request.name, outcome.error->message);
@@ -225,14 +223,9 @@ Task<Result<Response>> start_session(Context& context, Client& client, const Req
     tell_later(context, catalog::ShardSet{shards.front()}, "refreshSessions",
                with_ids(context, client, "refreshSessions", ids));
   }
-  BsonWriter lsid;
-  lsid.append_binary("id", uuid_subtype, id);
-  const BsonDoc session = std::move(lsid).finish();
+  const BsonDoc session = BsonWriter().append_binary("id", uuid_subtype, id).finish();
   client.presence.note_session({reinterpret_cast<const char*>(session.view().data()), session.size()});
-  BsonWriter reply;
-  reply.append("id", session);
-  reply.append("timeoutMinutes", std::int32_t{30});
-  co_return ok_response(std::move(reply));
+  co_return ok_response(BsonWriter().append("id", session).append("timeoutMinutes", std::int32_t{30}));
 }
 
 // Null: every user's.
@@ -264,8 +257,7 @@ Task<void> end_everything_of(Context& context, const SessionIds* sessions, bool 
 }
 
 Task<Result<Response>> refresh_sessions(Context& context, Client& client, const Request& request) {
-  const auto ids = co_await parse_sessions(context, request);
-  if (ids.has_error()) co_return ids.error();
+  SPILLWAY_CO_TRY(ids, co_await parse_sessions(context, request));
   if (auto checked = check_uids(context, client, {}, *ids); checked.has_error()) co_return checked.error();
   if (context.shared.authorization) {
     TimeSlice slice(context.pump);
@@ -309,8 +301,7 @@ SessionIds ids_of_user(const Context& context, std::string_view user) {
 
 // endSessions and killSessions
 Task<Result<Response>> end_sessions(Context& context, Client& client, const Request& request) {
-  auto ids = co_await parse_sessions(context, request);
-  if (ids.has_error()) co_return ids.error();
+  SPILLWAY_CO_TRY(ids, co_await parse_sessions(context, request));
   const bool authorization = context.shared.authorization;
   if (authorization && client.user.empty()) co_return ok_response();  // belongs to no user
   const bool kills = request.name == "killSessions";
@@ -319,8 +310,7 @@ Task<Result<Response>> end_sessions(Context& context, Client& client, const Requ
   const bool may_end_any = !authorization || may_on_cluster(context, client, auth::Action::kill_any_session);
   const auto own_uid = session_owner(context, client);
   if (!may_end_any && !own_uid) {
-    const auto own = co_await check_own(context, client, *ids);
-    if (own.has_error()) co_return own.error();
+    SPILLWAY_CO_TRY(own, co_await check_own(context, client, *ids));
   }
   // All: the user's own, where there are users.
   const bool of_user = kills && ids->empty() && authorization, all = kills && ids->empty() && !authorization;
@@ -406,8 +396,7 @@ Result<KillPatterns> parse_patterns(const Context& context, const Client& client
 }
 
 Task<Result<Response>> kill_all_sessions(Context& context, Client& client, const Request& request) {
-  auto patterns = parse_patterns(context, client, request);
-  if (patterns.has_error()) co_return patterns.error();
+  SPILLWAY_CO_TRY(patterns, parse_patterns(context, client, request));
   co_await end_everything_of(context, patterns->all_users ? nullptr : &patterns->ids, true);
   // The shards of a cluster know their users' sessions themselves.
   const bool by_id = patterns->of_users && !context.in_cluster();
@@ -607,8 +596,7 @@ Task<Result<Response>> commit_by_type(Context& context, const Request& request, 
     co_return Error(ErrorCode::shard_not_found,
                     fmt::format("Shard {} not found", shard_name.as_string()));
   }
-  if (auto checked = check_retryable(context, request, {*shard}); checked.has_error())
-    co_return checked.error();
+  SPILLWAY_CO_TRY(checked, check_retryable(context, request, {*shard}));
   count.begin(Metrics::recovered_commit);
   if (context.in_cluster()) {
     co_return co_await recover_commit(context, request, *shard, token.as_document());
@@ -636,8 +624,7 @@ namespace {
 
 Task<Result<Response>> abort_transaction(Context& context, Client&, const Request& request) {
   if (!request.in_transaction) co_return not_in_transaction(request);
-  auto known = context.shared.transactions->abort(request.lsid, *request.txn_number, Clock::now());
-  if (known.has_error()) co_return known.error();
+  SPILLWAY_CO_TRY(known, context.shared.transactions->abort(request.lsid, *request.txn_number, Clock::now()));
   auto ending = end_on_shards(context, request, known->shards(), client_end(request));
   co_return co_await ending;
 }

@@ -10,7 +10,6 @@
 #include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/process_memory.h"
-#include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {
 
@@ -60,7 +59,7 @@ Result<TransactionConcern> read_concern_of(const Request& request) {
   using Level = TransactionConcern::Level;
   for (const Element& field : request.read_concern.as_document()) {
     if (field.name == "level") {
-      const std::string_view level = field.is_string() ? field.as_string() : std::string_view();
+      const std::string_view level = field.to_text();
       concern.level = level == "local"      ? Level::local
                       : level == "majority" ? Level::majority
                       : level == "snapshot" ? Level::snapshot
@@ -107,8 +106,7 @@ Result<void> begin_statement(Context& context, const Request& request) {
   if (auto checked = check_api_of_transaction(context, request); checked.has_error()) return checked;
   std::optional<TransactionConcern> begins;
   if (request.start_transaction) {
-    auto concern = read_concern_of(request);
-    if (concern.has_error()) return std::move(concern.error());
+    SPILLWAY_TRY(concern, read_concern_of(request));
     begins = *concern;
   } else if (request.read_concern.is_document() && !request.read_concern.as_document().empty()) {
     return Error(ErrorCode::invalid_options, "Only the first command in a transaction may specify a readConcern");
@@ -186,8 +184,7 @@ Task<Result<void>> check_transaction(Context& context, const Request& request,
     co_return check_retryable(context, request, targets);
   }
   SPILLWAY_CHECK(request.txn_number.has_value());
-  if (auto checked = check_retryable(context, request, targets); checked.has_error())
-    co_return checked.error();
+  SPILLWAY_CO_TRY(retryable, check_retryable(context, request, targets));
   if (context.in_cluster()) co_return Result<void>();  // begin_statement() has seen it
   if (auto checked = check_api_of_transaction(context, request); checked.has_error()) co_return checked;
   auto step = context.shared.transactions->statement(request.lsid, *request.txn_number,

@@ -11,7 +11,7 @@
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
-#include "proxy/exec/sharding/run_by_form.h"
+#include "proxy/exec/sharding/command_forms.h"
 
 namespace spillway::exec {
 
@@ -24,7 +24,7 @@ bool gives_roles_of_admin(ValueView roles) {
   if (!roles.is_array()) return !roles.exists();
   for (const Element& role : roles.as_document()) {
     if (role.is_string()) continue;
-    const ValueView db = role.is_document() ? role.as_document()["db"] : ValueView();
+    const ValueView db = role.to_document()["db"];
     if (!db.is_string() || db.as_string() != "admin") return false;
   }
   return true;
@@ -68,13 +68,11 @@ Answer user_command(Context& context, Client& client, const Request& request) {
   }
   const bool reads = request.name == "usersInfo" || request.name == "rolesInfo";
   BsonWriter body;
-  for (auto at = request.body.begin(); !at.done(); ++at) {
-    if (!is_generic_argument(at->name) && !is_stripped_from_request(at->name)) body.append_element(*at);
-  }
+  body.append_element(request.body.first());
+  own_fields(body, request, nullptr);
   append_passed_arguments(body, request, config_wire_version(context));
   if (!reads) {
-    const ValueView concern = request.body["writeConcern"];
-    const DocView given = concern.is_document() ? concern.as_document() : DocView();
+    const DocView given = request.body["writeConcern"].to_document();
     const ValueView w = given["w"];
     const bool one = w.is_number() && w.to_int64() == 1;
     if (w.exists() && !one && !(w.is_string() && w.as_string() == "majority")) {
@@ -90,9 +88,7 @@ Answer user_command(Context& context, Client& client, const Request& request) {
   const BsonDoc command = std::move(body).finish();
   shard::CallOptions options = write_options(context, request);
   options.retry = reads ? shard::RetryPolicy::idempotent : shard::RetryPolicy::not_idempotent;
-  auto calling =
-      call_shard(context, {cluster::config_shard, RoutedBy::nothing(), shard::Command::of_body(command)}, options);
-  ShardOutcome outcome = co_await calling;
+  ShardOutcome outcome = co_await call_shard(context, cluster::config_shard, RoutedBy::nothing(), command, options);
   if (!reads) {  // whatever has come of it: an answer may have been lost
     co_await read_changed_users(context, request);
   }
@@ -208,8 +204,7 @@ Answer users_info(Context& context, Client& client, const Request& request) {
   if (context.in_cluster()) {
     co_return co_await user_command(context, client, request);
   }
-  auto wanted = parse_users_info(request);
-  if (wanted.has_error()) co_return wanted.error();
+  SPILLWAY_CO_TRY(wanted, parse_users_info(request));
   if (request.body["showCredentials"].truthy()) {
     co_return Error(ErrorCode::command_not_supported,
                     "credentials are not shown: they stand in the configuration");

@@ -16,7 +16,6 @@
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/cursors/cursor_ops.h"
-#include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {
 
@@ -36,9 +35,7 @@ std::optional<auth::Digest> key_of(ValueView text, auth::Hash hash) {
 }
 
 std::optional<auth::ScramCredentials> credentials_of(DocView all, auth::Hash hash) {
-  const ValueView value = all[auth::mechanism_name(hash)];
-  if (!value.is_document()) return std::nullopt;
-  const DocView document = value.as_document();
+  const DocView document = all[auth::mechanism_name(hash)].to_document();
   const auto iterations = document["iterationCount"].to_int64();
   const ValueView salt_text = document["salt"];
   const auto salt = salt_text.is_string() ? auth::from_base64(salt_text.as_string()) : std::nullopt;
@@ -54,8 +51,7 @@ std::optional<auth::ScramCredentials> credentials_of(DocView all, auth::Hash has
 
 // Restrictions of the user, or a list of those of each role.
 bool restricts(ValueView restrictions) {
-  if (!restrictions.is_array()) return false;
-  for (const Element& item : restrictions.as_document()) {
+  for (const Element& item : restrictions.to_array()) {
     if (!item.is_array() || !item.as_document().empty()) return true;
   }
   return false;
@@ -63,11 +59,8 @@ bool restricts(ValueView restrictions) {
 
 std::vector<auth::RoleGrant> grants_of(ValueView roles) {
   std::vector<auth::RoleGrant> grants;
-  if (!roles.is_array()) return grants;
-  for (const Element& item : roles.as_document()) {
-    if (!item.is_document()) continue;
-    const ValueView role = item.as_document()["role"];
-    const ValueView role_db = item.as_document()["db"];
+  for (const Element& item : roles.to_array()) {
+    const ValueView role = item.to_document()["role"], role_db = item.to_document()["db"];
     if (!role.is_string() || !role_db.is_string()) continue;
     grants.push_back({std::string(role.as_string()), std::string(role_db.as_string())});
   }
@@ -115,11 +108,9 @@ Result<auth::UserSpec> parse_stored_user(DocView document, std::size_t& unknown_
   }
   auth::UserSpec user{std::string(name.as_string()), std::string(db.as_string()), {}, {}, {}};
   user.uuid = catalog::read_uuid(document["userId"]);
-  const ValueView credentials = document["credentials"];
-  if (credentials.is_document()) {
-    user.sha1 = credentials_of(credentials.as_document(), auth::Hash::sha1);
-    user.sha256 = credentials_of(credentials.as_document(), auth::Hash::sha256);
-  }
+  const DocView credentials = document["credentials"].to_document();
+  user.sha1 = credentials_of(credentials, auth::Hash::sha1);
+  user.sha256 = credentials_of(credentials, auth::Hash::sha256);
   std::vector<auth::RoleGrant> grants = grants_of(document["roles"]);
   if (const ValueView privileges = document["inheritedPrivileges"]; privileges.is_array()) {
     user.roles = std::move(grants);
@@ -148,9 +139,7 @@ Task<ShardOutcome> ask_for_users(Context& context, BsonDoc question, Duration lo
   options.budget = &context.shared.memory.replies;
   options.retry = shard::RetryPolicy::idempotent;
   options.deadline = Clock::now() + longest;
-  auto call = call_shard(context, {*context.shared.users_from, RoutedBy::nothing(), shard::Command::of_body(command)},
-                         options);
-  co_return co_await call;
+  co_return co_await call_shard(context, *context.shared.users_from, RoutedBy::nothing(), command, options);
 }
 
 // Users behind a damage would lose access.
@@ -175,28 +164,21 @@ void add_users(std::vector<auth::UserSpec>& users, DocView batch, std::size_t& u
 using Names = std::vector<std::pair<std::string, std::string>>;  // name, db
 
 Result<Names> names_of(ValueView users) {
-  const auto list = sound(users);
-  if (list.has_error()) return list.error();
+  SPILLWAY_TRY(list, sound(users));
   Names names;
   for (const Element& item : *list) {
-    if (!item.is_document()) continue;
-    const ValueView name = item.as_document()["user"];
-    const ValueView db = item.as_document()["db"];
+    const ValueView name = item.to_document()["user"], db = item.to_document()["db"];
     if (name.is_string() && db.is_string()) names.emplace_back(name.as_string(), db.as_string());
   }
   return names;
 }
 
 BsonDoc generation_command() {
-  BsonWriter out;
-  out.append("_getUserCacheGeneration", std::int32_t{1}).append("$db", "admin");
-  return std::move(out).finish();
+  return BsonWriter().append("_getUserCacheGeneration", std::int32_t{1}).append("$db", "admin").finish();
 }
 
 BsonDoc names_command() {
-  BsonWriter out;
-  out.begin_document("usersInfo").append("forAllDBs", true).end().append("$db", "admin");
-  return std::move(out).finish();
+  return BsonWriter().begin_document("usersInfo").append("forAllDBs", true).end().append("$db", "admin").finish();
 }
 
 // Servers resolve privileges of users that are named, and of no others.
@@ -236,8 +218,7 @@ Task<Result<bool>> read_users_once(Context& context, std::string* generation) {
     auto asking = ask_for_users(context, names_command());
     const ShardOutcome outcome = co_await asking;
     if (outcome.error) co_return *outcome.error;
-    auto found = names_of(outcome.body()["users"]);
-    if (found.has_error()) co_return found.error();
+    SPILLWAY_CO_TRY(found, names_of(outcome.body()["users"]));
     names = *std::move(found);
   }
   std::vector<auth::UserSpec> users;
@@ -261,8 +242,7 @@ Task<Result<bool>> read_users_once(Context& context, std::string* generation) {
       continue;
     }
     at_once = std::min(2 * at_once, users_resolved_at_once);
-    const auto batch = sound(outcome.body()["users"]);
-    if (batch.has_error()) co_return batch.error();
+    SPILLWAY_CO_TRY(batch, sound(outcome.body()["users"]));
     add_users(users, *batch, unknown_roles);
     left = left.subspan(count);
   }
@@ -285,8 +265,7 @@ Task<Result<std::vector<auth::UserSpec>>> find_user(Context& context, Names::val
     outcome = co_await asking_stored;
   }
   if (outcome.error) co_return *outcome.error;
-  const auto batch = sound(resolves ? outcome.body()["users"] : outcome.body().find_path("cursor.firstBatch"));
-  if (batch.has_error()) co_return batch.error();
+  SPILLWAY_CO_TRY(batch, sound(resolves ? outcome.body()["users"] : outcome.body().find_path("cursor.firstBatch")));
   std::vector<auth::UserSpec> users;
   std::size_t unknown_roles = 0;
   add_users(users, *batch, unknown_roles);
@@ -296,9 +275,7 @@ Task<Result<std::vector<auth::UserSpec>>> find_user(Context& context, Names::val
 // False: other users were fed that were read later, and nothing has changed.
 Task<Result<bool>> read_user_once(Context& context, const Names::value_type& named) {
   const std::uint64_t number = context.shared.users.begin_read();
-  auto finding = find_user(context, named, patience);
-  const auto users = co_await finding;
-  if (users.has_error()) co_return users.error();
+  SPILLWAY_AWAIT(users, find_user(context, named, patience));
   const auto& [name, db] = named;
   const auto fed = context.shared.users.feed_one(number, db, name, users->empty() ? nullptr : &users->front());
   co_return fed.has_value();
@@ -314,8 +291,7 @@ Task<Result<void>> read_unresolved_users(Context& context) {
   auto asking = ask_for_users(context, users_command());
   const ShardOutcome outcome = co_await asking;
   if (outcome.error) co_return *outcome.error;
-  const auto batch = sound(outcome.body().find_path("cursor.firstBatch"));
-  if (batch.has_error()) co_return batch.error();
+  SPILLWAY_CO_TRY(batch, sound(outcome.body().find_path("cursor.firstBatch")));
   // Those that are missing would lose access.
   const std::int64_t rest = outcome.body().find_path("cursor.id").to_int64().value_or(0);
   kill_unread(context, outcome, "admin.system.users", rest);

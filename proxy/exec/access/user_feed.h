@@ -3,7 +3,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "proxy/auth/users.h"
 #include "proxy/exec/core/context.h"

@@ -56,7 +56,7 @@ bool may_with_privileges(const Asked& asked, auth::Action action) {
   return each_field(asked, "privileges", [&](const Element& privileges) {
     if (!privileges.is_array()) return false;
     for (const Element& privilege : privileges.as_document()) {
-      const ValueView resource = privilege.is_document() ? privilege.as_document()["resource"] : ValueView();
+      const ValueView resource = privilege.to_document()["resource"];
       if (!resource.is_document()) return false;
       const ValueView db = resource.as_document()["db"];
       const bool of_buckets = resource.as_document()["system_buckets"].exists();

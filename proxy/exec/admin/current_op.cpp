@@ -189,8 +189,7 @@ Result<void> add_operations_of(Context& context, const std::string& shard, const
                                KeptDocuments& rows) {
   ValueView operations = outcome.body()["inprog"];
   if (context.in_cluster()) {
-    const auto parsed = wire::parse_cursor_reply(outcome.body());
-    if (parsed.has_error()) return parsed.error();
+    SPILLWAY_TRY(parsed, wire::parse_cursor_reply(outcome.body()));
     if (parsed->id != 0) {
       kill_unread(context, outcome, "admin.$cmd.aggregate", parsed->id);
       return Error(ErrorCode::bson_object_too_large,
@@ -199,11 +198,9 @@ Result<void> add_operations_of(Context& context, const std::string& shard, const
     }
     operations = outcome.body().find_path("cursor.firstBatch");
   }
-  if (!operations.is_array()) return {};
-  for (const Element& operation : operations.as_document()) {
+  for (const Element& operation : operations.to_array()) {
     if (!operation.is_document()) continue;
-    auto added = rows.add(shard_operation_document(shard, operation.as_document()));
-    if (added.has_error()) return added;
+    SPILLWAY_TRY(added, rows.add(shard_operation_document(shard, operation.as_document())));
   }
   return {};
 }
@@ -225,8 +222,7 @@ Task<Result<void>> add_shard_operations(Context& context, const Request& request
       Error error = *outcome.error;
       co_return std::move(error).with_context(fmt::format("currentOp on shard {}", name));
     }
-    auto added = add_operations_of(context, name, outcome, rows);
-    if (added.has_error()) co_return std::move(added.error());
+    SPILLWAY_CO_TRY(added, add_operations_of(context, name, outcome, rows));
   }
   co_return Result<void>();
 }
@@ -245,15 +241,13 @@ Task<Result<void>> all_operations(Context& context, const Request& request, Curr
   }
   // To the shards all users are one.
   if (!options.local_operations && options.only_user.empty()) {
-    auto added = co_await add_shard_operations(context, request, options, others);
-    if (added.has_error()) co_return added.error();
+    SPILLWAY_CO_TRY(added, co_await add_shard_operations(context, request, options, others));
   }
   answers.push_back({std::move(others), std::nullopt});
   for (const Rows& rows : answers) {
     if (rows.failed) co_return *rows.failed;
     for (const BsonDoc& row : rows.kept.documents()) {
-      auto pushing = into.push(row);
-      if (auto pushed = co_await pushing; pushed.has_error()) co_return pushed;
+      SPILLWAY_AWAIT(pushed, into.push(row));
     }
   }
   co_return co_await into.finish();
@@ -274,9 +268,7 @@ BsonDoc filter_pipeline(DocView command) {
     stage.append_element(field);
   }
   stage.end();
-  BsonWriter pipeline;
-  pipeline.append("0", std::move(stage).finish());
-  return std::move(pipeline).finish();
+  return BsonWriter().append("0", std::move(stage).finish()).finish();
 }
 
 // All stages but the first, as an array.
@@ -313,8 +305,7 @@ Result<CurrentOpOptions> first_stage(const Context& context, const Client& clien
     return Error(ErrorCode::invalid_namespace,
                  "$currentOp must be run against the 'admin' database with {aggregate: 1}");
   }
-  auto options = parse_current_op(stage);
-  if (options.has_error()) return options.error();
+  SPILLWAY_TRY(options, parse_current_op(stage));
   if (context.shared.authorization && !options->all_users) options->only_user = client.user;
   return options;
 }
@@ -404,8 +395,7 @@ Task<Result<Response>> current_op_command(Context& context, Client& client, cons
       pipeline, context.shared.memory.cursors, [&kept](BsonDoc row) { return kept.add(std::move(row)); });
   if (matching.has_error()) co_return matching.error();
   QueryRun run(context, request, *matching);
-  auto listed = co_await all_operations(context, request, options, run);
-  if (listed.has_error()) co_return listed.error();
+  SPILLWAY_CO_TRY(listed, co_await all_operations(context, request, options, run));
   BsonWriter reply;
   reply.begin_array("inprog");
   for (const BsonDoc& row : kept.documents()) {
@@ -430,26 +420,19 @@ Task<Result<Response>> collectionless_aggregate(Context& context, Client& client
   const Element stage = head.as_document().first();
   const bool of_sessions = stage.name == "$listLocalSessions";
   const bool of_data = context.in_cluster() && stage.name == distribution_stage;
-  if (auto checked = of_data ? check_distribution(request, stage) : Result<void>(); checked.has_error()) {
-    co_return checked.error();
-  }
-  auto sessions = of_sessions ? parse_listed_sessions(client, stage) : ListedSessions();
-  if (sessions.has_error()) co_return sessions.error();
-  const auto options = of_sessions || of_data ? CurrentOpOptions() : first_stage(context, client, request, stage);
-  if (options.has_error()) co_return options.error();
+  SPILLWAY_CO_TRY(checked, of_data ? check_distribution(request, stage) : Result<void>());
+  SPILLWAY_CO_TRY(sessions, of_sessions ? parse_listed_sessions(client, stage) : ListedSessions());
+  SPILLWAY_CO_TRY(options, of_sessions || of_data ? CurrentOpOptions() : first_stage(context, client, request, stage));
   const BsonDoc rest = rest_of(pipeline);
   KeptDocuments kept(context.shared.memory.cursors);
   auto output = pipeline::DocumentQuery::of_pipeline(
       rest, context.shared.memory.cursors, [&kept](BsonDoc row) { return kept.add(std::move(row)); });
   if (output.has_error()) co_return output.error();
   QueryRun run(context, request, *output);
-  auto listing = of_sessions ? list_local_sessions(context, *std::move(sessions), run)
-                 : of_data   ? list_data_distribution(context, request, run)
-                             : all_operations(context, request, *options, run);
-  auto listed = co_await listing;
-  if (listed.has_error()) co_return listed.error();
-  auto arguments = parse_aggregate(request.body);
-  if (arguments.has_error()) co_return arguments.error();
+  SPILLWAY_AWAIT(listed, of_sessions ? list_local_sessions(context, *std::move(sessions), run)
+                         : of_data   ? list_data_distribution(context, request, run)
+                                     : all_operations(context, request, *options, run));
+  SPILLWAY_CO_TRY(arguments, parse_aggregate(request.body));
   auto answering = answer_documents(context, client, request, std::move(kept), "$cmd.aggregate", arguments->first);
   co_return co_await answering;
 }

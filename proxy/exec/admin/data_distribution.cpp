@@ -22,8 +22,7 @@ constexpr std::int32_t whole_batch = std::numeric_limits<std::int32_t>::max();
 // The documents of a reply that has them all.
 Result<DocView> documents_of(Context& context, const ShardOutcome& outcome) {
   if (outcome.error) return *outcome.error;
-  const auto parsed = wire::parse_cursor_reply(outcome.body());
-  if (parsed.has_error()) return parsed.error();
+  SPILLWAY_TRY(parsed, wire::parse_cursor_reply(outcome.body()));
   const ValueView batch = outcome.body().find_path("cursor.firstBatch");
   if (parsed->id == 0 && batch.is_array()) return batch.as_document();
   kill_unread(context, outcome, parsed->ns, parsed->id);
@@ -97,8 +96,7 @@ Task<Result<void>> list_data_distribution(Context& context, const Request& reque
   auto asking = call_shard(context, {cluster::config_shard, RoutedBy::nothing(), shard::Command::of_body(find)},
                            read_options(context, request));
   const ShardOutcome sharded = co_await asking;
-  const auto names = documents_of(context, sharded);
-  if (names.has_error()) co_return names.error();
+  SPILLWAY_CO_TRY(names, documents_of(context, sharded));
   auto calling = call_shards(context, request.routes->all_shards(), RoutedBy::nothing(),
                              shard::Command::of_body(aggregate), read_options(context, request));
   const ShardOutcomes outcomes = co_await calling;
@@ -106,7 +104,7 @@ Task<Result<void>> list_data_distribution(Context& context, const Request& reque
   std::map<std::string_view, std::vector<std::pair<catalog::ShardIndex, DocView>>> parts;  // in the replies
   for (const Element& name : *names) {
     if (slice.is_over()) co_await slice.next();
-    if (name.is_document() && name.as_document()["_id"].is_string()) parts[name.as_document()["_id"].as_string()];
+    if (const ValueView ns = name.to_document()["_id"]; ns.is_string()) parts[ns.as_string()];
   }
   std::vector<Result<DocView>> told;  // all, since each may have a cursor to end
   for (const ShardOutcome& outcome : outcomes) told.push_back(documents_of(context, outcome));
@@ -116,7 +114,7 @@ Task<Result<void>> list_data_distribution(Context& context, const Request& reque
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
     for (const Element& each : *told[i]) {
       if (slice.is_over()) co_await slice.next();
-      const DocView document = each.is_document() ? each.as_document() : DocView();
+      const DocView document = each.to_document();
       const ValueView ns = document["ns"], statistics = document["storageStats"];
       if (!ns.is_string() || !statistics.is_document()) continue;
       const auto found = parts.find(ns.as_string());
@@ -131,8 +129,7 @@ Task<Result<void>> list_data_distribution(Context& context, const Request& reque
     for (const auto& [shard, statistics] : shards) append_shard(out, request.routes->shard(shard).name, statistics);
     out.end();
     const BsonDoc document = std::move(out).finish();
-    auto pushing = into.push(document);
-    if (auto pushed = co_await pushing; pushed.has_error()) co_return pushed;
+    SPILLWAY_AWAIT(pushed, into.push(document));
   }
   co_return co_await into.finish();
 }

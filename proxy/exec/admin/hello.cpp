@@ -17,9 +17,7 @@ namespace {
 
 void append_topology_version(BsonWriter& out, const Context& context) {
   out.begin_document("topologyVersion");
-  std::uint8_t process_id[12];
-  std::copy(context.shared.facts.process_id.begin(), context.shared.facts.process_id.end(), process_id);
-  out.append_object_id("processId", process_id);
+  out.append_object_id("processId", context.shared.facts.process_id);
   out.append("counter", context.shared.life.topology_counter.load());
   out.end();
 }
@@ -46,9 +44,7 @@ BsonDoc hello_reply(Context& context, Client& client, const wire::HelloRequest& 
   reply.append("minWireVersion", std::int32_t{0});
   if (client.presence.load_balanced()) {
     // Behind one address drivers tell processes apart by it.
-    std::uint8_t service_id[12];
-    std::copy(context.shared.facts.process_id.begin(), context.shared.facts.process_id.end(), service_id);
-    reply.append_object_id("serviceId", service_id);
+    reply.append_object_id("serviceId", context.shared.facts.process_id);
   }
   if (!negotiated.empty()) {
     reply.begin_array("compression");

@@ -1,9 +1,6 @@
 // The reply to hello and isMaster.
 #pragma once
 
-#include <optional>
-#include <string_view>
-
 #include "proxy/exec/core/context.h"
 #include "proxy/wire/compression.h"
 #include "proxy/wire/hello.h"

@@ -9,8 +9,6 @@
 #include "proxy/exec/core/ask_workers.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
-#include "proxy/exec/core/forward.h"
-#include "proxy/shard/connection.h"
 
 namespace spillway::exec {
 
@@ -59,8 +57,7 @@ Result<KillTarget> parse_kill_op(DocView command) {
 }
 
 Task<Result<Response>> kill_op_command(Context& context, Client& client, const Request& request) {
-  auto target = parse_kill_op(request.body);
-  if (target.has_error()) co_return target.error();
+  SPILLWAY_CO_TRY(target, parse_kill_op(request.body));
   BsonWriter reply;
   const bool any = may_on_cluster(context, client, auth::Action::kill_op);
   if (target->shard.empty()) {
@@ -91,8 +88,7 @@ Task<Result<Response>> kill_op_command(Context& context, Client& client, const R
   command.append("op", static_cast<std::int32_t>(target->operation_id)).append("$db", "admin");
   const BsonDoc body = std::move(command).finish();
   const shard::CallOptions options = write_options(context, request);
-  auto call = call_shard(context, {*shard, RoutedBy::nothing(), shard::Command::of_body(body)}, options);
-  const ShardOutcome outcome = co_await call;
+  const ShardOutcome outcome = co_await call_shard(context, *shard, RoutedBy::nothing(), body, options);
   // An operation that has ended meanwhile is no failure; an unreachable shard is one.
   if (!outcome.answered()) co_return *outcome.error;
   reply.append("shard", target->shard)

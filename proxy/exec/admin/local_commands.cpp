@@ -44,15 +44,12 @@ Answer get_last_error(Context& context, Client&, const Request& request) {
   constexpr std::int32_t gone_wire_version = 14;
   if (advertised_wire_version(context.gateway) >= gone_wire_version)
     co_return Error(ErrorCode::command_not_found, fmt::format("no such command: '{}'", request.name));
-  BsonWriter reply;
-  reply.append("n", std::int32_t{0}).append_null("err");
-  co_return ok_response(std::move(reply));
+  co_return ok_response(BsonWriter().append("n", std::int32_t{0}).append_null("err"));
 }
 
 // Connections answer hello themselves; this serves callers without connection state to update.
 Answer hello(Context& context, Client& client, const Request& request) {
-  auto parsed = wire::parse_hello(request.body);
-  if (parsed.has_error()) co_return parsed.error();
+  SPILLWAY_CO_TRY(parsed, wire::parse_hello(request.body));
   co_return Response(hello_reply(context, client, *parsed, {}));
 }
 
@@ -88,22 +85,20 @@ Answer host_info(Context& context, Client&, const Request&) {
   utsname names{};
   ::uname(&names);
   const std::int64_t memory_mb = machine_memory_mb();
-  BsonWriter reply;
-  reply.begin_document("system");
-  reply.append_date("currentTime", wall_clock_ms());
-  reply.append("hostname", context.shared.facts.host_name);
-  reply.append("cpuAddrSize", std::int32_t{64});
-  reply.append("memSizeMB", memory_mb).append("memLimitMB", memory_mb);
-  reply.append("numCores", static_cast<std::int32_t>(::sysconf(_SC_NPROCESSORS_ONLN)));
-  reply.append("cpuArch", static_cast<const char*>(names.machine));
-  reply.append("numaEnabled", false);
-  reply.end();
-  reply.begin_document("os");
-  reply.append("type", "Linux").append("name", static_cast<const char*>(names.sysname));
-  reply.append("version", static_cast<const char*>(names.release));
-  reply.end();
-  reply.begin_document("extra").end();
-  co_return ok_response(std::move(reply));
+  co_return ok_response(BsonWriter().begin_document("system")
+                                    .append_date("currentTime", wall_clock_ms())
+                                    .append("hostname", context.shared.facts.host_name)
+                                    .append("cpuAddrSize", std::int32_t{64})
+                                    .append("memSizeMB", memory_mb).append("memLimitMB", memory_mb)
+                                    .append("numCores", static_cast<std::int32_t>(::sysconf(_SC_NPROCESSORS_ONLN)))
+                                    .append("cpuArch", static_cast<const char*>(names.machine))
+                                    .append("numaEnabled", false)
+                                    .end()
+                                    .begin_document("os")
+                                    .append("type", "Linux").append("name", static_cast<const char*>(names.sysname))
+                                    .append("version", static_cast<const char*>(names.release))
+                                    .end()
+                                    .begin_document("extra").end());
 }
 
 Answer is_dbgrid(Context& context, Client&, const Request&) {
@@ -113,9 +108,7 @@ Answer is_dbgrid(Context& context, Client&, const Request&) {
 }
 
 Answer whats_my_uri(Context&, Client& client, const Request&) {
-  BsonWriter reply;
-  reply.append("you", client.peer);
-  co_return ok_response(std::move(reply));
+  co_return ok_response(BsonWriter().append("you", client.peer));
 }
 
 Answer list_commands(Context& context, Client&, const Request&) {
@@ -191,7 +184,7 @@ Answer get_log(Context&, Client&, const Request& request) {
 // {logRotate: "server" | "audit"}; any other type: both.
 Answer log_rotate(Context& context, Client&, const Request& request) {
   const Element which = request.body.first();
-  const std::string_view only = which.is_string() ? which.as_string() : "";
+  const std::string_view only = which.to_text();
   if (which.is_string() && only != "server" && only != "audit") {
     co_return Error(no_such_key,
                     fmt::format("Unknown log type for rotate: {}; it is \"server\" or \"audit\"", to_json(which)));
@@ -296,15 +289,11 @@ Answer shard_conn_pool_stats(Context& context, Client& client, const Request& re
 }
 
 Answer echo(Context&, Client&, const Request& request) {
-  BsonWriter reply;
-  reply.append("echo", request.body);
-  co_return ok_response(std::move(reply));
+  co_return ok_response(BsonWriter().append("echo", request.body));
 }
 
 Answer features(Context&, Client&, const Request&) {
-  BsonWriter reply;
-  reply.append("js", std::int32_t{0});
-  co_return ok_response(std::move(reply));
+  co_return ok_response(BsonWriter().append("js", std::int32_t{0}));
 }
 
 // The static table has no cache to drop: the flush succeeds at once.
@@ -312,9 +301,7 @@ Answer flush_router_config(Context& context, Client&, const Request& request) {
   if (context.in_cluster()) {
     co_return co_await flush_router_config_in_cluster(context, request);
   }
-  BsonWriter reply;
-  reply.append("flushed", true);
-  co_return ok_response(std::move(reply));
+  co_return ok_response(BsonWriter().append("flushed", true));
 }
 
 Answer get_shard_map(Context& context, Client&, const Request& request) {
@@ -330,11 +317,9 @@ Answer get_shard_map(Context& context, Client&, const Request& request) {
   for (const shard::ShardState& shard : context.gateway.states()) {
     for (const shard::HostState& host : shard.hosts) hosts.append(host.address.text(), shard.name);
   }
-  BsonWriter reply;
-  reply.append("map", std::move(map).finish());
-  reply.append("hosts", std::move(hosts).finish());
-  reply.append("connStrings", std::move(strings).finish());
-  co_return ok_response(std::move(reply));
+  co_return ok_response(BsonWriter().append("map", std::move(map).finish())
+                                    .append("hosts", std::move(hosts).finish())
+                                    .append("connStrings", std::move(strings).finish()));
 }
 
 Answer get_shard_version(Context& context, Client&, const Request& request) {
@@ -400,20 +385,16 @@ Answer profile(Context& context, Client&, const Request& request) {
   Parameters& parameters = context.shared.parameters;
   const std::int64_t before = parameters.slow_ms.load();
   if (const auto slow = request.body["slowms"].to_int64()) parameters.slow_ms = *slow;
-  BsonWriter reply;
-  reply.append("was", std::int32_t{0}).append("slowms", before).append("sampleRate", 1.0);
-  co_return ok_response(std::move(reply));
+  co_return ok_response(BsonWriter().append("was", std::int32_t{0}).append("slowms", before).append("sampleRate", 1.0));
 }
 
 Answer get_parameter(Context& context, Client&, const Request& request) {
-  auto reply = get_parameters(context, request.body);
-  if (reply.has_error()) co_return reply.error();
+  SPILLWAY_CO_TRY(reply, get_parameters(context, request.body));
   co_return Response(*std::move(reply));
 }
 
 Answer set_parameter(Context& context, Client&, const Request& request) {
-  auto reply = set_parameters(context, request.body);
-  if (reply.has_error()) co_return reply.error();
+  SPILLWAY_CO_TRY(reply, set_parameters(context, request.body));
   co_return Response(*std::move(reply));
 }
 

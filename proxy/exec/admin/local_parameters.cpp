@@ -91,8 +91,7 @@ std::string text_of(const KeySpec& spec, ValueView value) {
 }
 
 Result<void> change(const Services& shared, const KeySpec& spec, ValueView value) {
-  const auto parsed = parse_config_value(spec, text_of(spec, value), spec.parameter());
-  if (parsed.has_error()) return parsed.error();
+  SPILLWAY_TRY(parsed, parse_config_value(spec, text_of(spec, value), spec.parameter()));
   spec.use(shared.parameters, *parsed);
   if (const auto missing = take_parameters_into_use(shared)) {
     return Error(ErrorCode::bad_value, fmt::format("{}: {}", spec.parameter(), *missing));

@@ -30,7 +30,7 @@ Error wrong_option(std::string_view what, ValueView value, std::string_view expe
 Result<void> take_users(const Element& field, std::vector<std::string>& users) {
   if (!field.is_array()) return wrong_option(".users", field, "an array");
   for (const Element& item : field.as_document()) {
-    const DocView named = item.is_document() ? item.as_document() : DocView();
+    const DocView named = item.to_document();
     if (!named["user"].is_string() || !named["db"].is_string() || named.count() != 2) {
       return wrong_option(".users", item, "an array of {user, db}");
     }
@@ -116,8 +116,7 @@ Task<Result<void>> list_local_sessions(Context& context, ListedSessions listed, 
     }
   }
   for (const auto& [id, row] : newest) {
-    auto pushing = into.push(row);
-    if (auto pushed = co_await pushing; pushed.has_error()) co_return pushed;
+    SPILLWAY_AWAIT(pushed, into.push(row));
   }
   co_return co_await into.finish();
 }

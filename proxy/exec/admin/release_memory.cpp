@@ -3,7 +3,6 @@
 
 #include "allocator/memory_layer.h"
 #include "proxy/exec/admin/figures.h"
-#include "proxy/exec/core/command.h"
 #include "proxy/shard/interrupt.h"
 #include "proxy/shard/waiter.h"
 

@@ -3,7 +3,6 @@
 
 #include "proxy/exec/admin/figures.h"
 #include "proxy/exec/core/ask_workers.h"
-#include "proxy/exec/core/command.h"
 #include "proxy/exec/core/process_facts.h"
 #include "proxy/exec/core/wire_version.h"
 
@@ -45,9 +44,7 @@ Task<BsonDoc> make_server_status(Context& context, DocView asked) {
 
 Task<Result<Response>> server_status_command(Context& context, Client&, const Request& request) {
   const BsonDoc status = co_await make_server_status(context, request.body);
-  BsonWriter reply;
-  reply.append_elements(status);
-  co_return ok_response(std::move(reply));
+  co_return ok_response(BsonWriter().append_elements(status));
 }
 
 // What a server's recorder has gathered last, here made for the question. Percona's exporter reads serverStatus in it.

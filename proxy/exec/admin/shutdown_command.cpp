@@ -6,7 +6,6 @@
 #include "proxy/base/log.h"
 #include "proxy/config/parameters.h"
 #include "proxy/exec/core/client.h"
-#include "proxy/exec/core/command.h"
 #include "proxy/exec/core/life_cycle.h"
 
 namespace spillway::exec {
@@ -41,8 +40,7 @@ Task<Result<Response>> shutdown_command(Context& context, Client& client, const 
   if (!is_local(client.peer) || client.presence.load_balanced()) {
     co_return Error(ErrorCode::unauthorized, "shutdown must run from localhost when running db without auth");
   }
-  const auto announce = announce_time(context, request.body["timeoutSecs"]);
-  if (announce.has_error()) co_return announce.error();
+  SPILLWAY_CO_TRY(announce, announce_time(context, request.body["timeoutSecs"]));
   if (!context.shared.life.request_shutdown) {
     co_return Error(ErrorCode::illegal_operation, "this router cannot be shut down by a command");
   }

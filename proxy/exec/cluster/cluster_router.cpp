@@ -92,13 +92,11 @@ Task<Result<void>> ClusterRouter::learn(RouteNames names, RouteWait wait) {
       co_return Error(ErrorCode::invalid_namespace, "Invalid database name: it is too long");
     }
     if (!lies_on_config_servers(name.db)) {
-      auto learning = learn_database(std::string(name.db), wait);
-      if (auto learned = co_await learning; learned.has_error()) co_return learned;
+      SPILLWAY_AWAIT(learned, learn_database(std::string(name.db), wait));
     }
     if (!may_be_sharded(name)) continue;
     const std::string ns = fmt::format("{}.{}", name.db, name.collection);
-    auto learning = learn_collection(ns, wait);
-    if (auto learned = co_await learning; learned.has_error()) co_return learned;
+    SPILLWAY_AWAIT(learned, learn_collection(ns, wait));
     const auto found = collections_.find(ns);
     sharded = found != collections_.end() && found->second.value->routing != nullptr;
   }
@@ -216,9 +214,7 @@ Task<Result<void>> ClusterRouter::learn_collection(std::string ns, RouteWait wai
   };
   const catalog::Namespace names = catalog::split_namespace(ns);
   Learning learning(*this, {names.db, names.collection});
-  auto asking = ask_about(collections_asked_, ns, after, std::move(ask), wait);
-  auto known = co_await asking;
-  if (known.has_error()) co_return std::move(known.error());
+  SPILLWAY_AWAIT(known, ask_about(collections_asked_, ns, after, std::move(ask), wait));
   keep(collections_, ns,
        {StaticRouter::own_reference(std::move(known->collection)), known->read, learning.forgotten,
         context_.shared.clock.now()});
@@ -244,8 +240,7 @@ Task<Result<std::uint64_t>> ClusterRouter::know_shards(std::uint64_t time, Route
 }
 
 Task<Result<std::uint64_t>> know_shards(Context& context, std::uint64_t time, RouteWait wait) {
-  auto asking = static_cast<ClusterRouter*>(context.router)->know_shards(time, wait);
-  co_return co_await asking;
+  return static_cast<ClusterRouter*>(context.router)->know_shards(time, wait);
 }
 
 namespace {
@@ -261,9 +256,7 @@ Task<Result<void>> ClusterRouter::read_again(Reads reads, RouteWait wait) {
   std::function<Task<Result<bool>>(ClusterTable&)> ask = [reads](ClusterTable& table) {
     return told((table.*reads)());
   };
-  auto asking = answer_of<bool>(ask_first_worker<bool>(std::move(ask)), wait);
-  const auto answered = co_await asking;
-  if (answered.has_error()) co_return answered.error();
+  SPILLWAY_AWAIT(answered, answer_of<bool>(ask_first_worker<bool>(std::move(ask)), wait));
   // What was posted to the workers before has reached them when they answer.
   auto reaching = ask_workers<bool>(context_, [](const Context&) { return true; });
   co_await reaching;
@@ -271,13 +264,11 @@ Task<Result<void>> ClusterRouter::read_again(Reads reads, RouteWait wait) {
 }
 
 Task<Result<void>> read_shards_again(Context& context, RouteWait wait) {
-  auto reading = static_cast<ClusterRouter*>(context.router)->read_again(&ClusterTable::read_shards, wait);
-  co_return co_await reading;
+  return static_cast<ClusterRouter*>(context.router)->read_again(&ClusterTable::read_shards, wait);
 }
 
 Task<Result<void>> read_concern_defaults_again(Context& context, RouteWait wait) {
-  auto reading = static_cast<ClusterRouter*>(context.router)->read_again(&ClusterTable::read_concern_defaults, wait);
-  co_return co_await reading;
+  return static_cast<ClusterRouter*>(context.router)->read_again(&ClusterTable::read_concern_defaults, wait);
 }
 
 namespace {

@@ -11,6 +11,7 @@
 #include "proxy/base/log.h"
 #include "proxy/exec/cluster/cluster_router.h"
 #include "proxy/exec/core/ask_workers.h"
+#include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/process_facts.h"
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/wire_version.h"
@@ -54,8 +55,7 @@ ClusterTable::ClusterTable(Context& first, Routes::Table config_servers, Cluster
       table_(std::move(config_servers)) {}
 
 Task<Result<void>> ClusterTable::start() {
-  auto id = co_await config_.cluster_id();
-  if (id.has_error()) co_return std::move(id.error());
+  SPILLWAY_CO_TRY(id, co_await config_.cluster_id());
   cluster_id_ = *id;
   auto read = co_await cache_.shards();
   co_await read_keys();
@@ -214,8 +214,7 @@ Task<Result<void>> ClusterTable::read_concern_defaults() {
 Task<Result<cluster::KnownDatabase>> ClusterTable::database(std::string name, std::uint64_t after, bool make) {
   auto known = co_await cache_.database(name, after);
   if (!make || !known.has_error() || !known.error().is(ErrorCode::namespace_not_found)) co_return known;
-  auto making = cache_.create_database(name);
-  if (auto made = co_await making; made.has_error()) co_return std::move(made.error());
+  SPILLWAY_AWAIT(made, cache_.create_database(name));
   co_return co_await cache_.database(name, cache_.last_read());
 }
 
@@ -353,13 +352,10 @@ Task<Result<catalog::ObjectId>> ClusterTable::cluster_of(catalog::ShardIndex sha
   options.budget = &first_.shared.memory.replies;
   options.deadline = Clock::now() + answer_max;
   options.retry = shard::RetryPolicy::idempotent;
-  auto calling = call_shard(first_, {shard, RoutedBy::nothing(), shard::Command::of_body(question)}, options);
-  const ShardOutcome outcome = co_await calling;
+  const ShardOutcome outcome = co_await call_shard(first_, shard, RoutedBy::nothing(), question, options);
   if (outcome.error) co_return *outcome.error;
   if (auto valid = outcome.body().validate(); valid.has_error()) co_return std::move(valid.error());
-  const ValueView batch = outcome.body().find_path("cursor.firstBatch");
-  const ValueView found = batch.is_array() ? batch.as_document()["0"] : ValueView();
-  const auto id = catalog::read_object_id(found.is_document() ? found.as_document()["clusterId"] : ValueView());
+  const auto id = catalog::read_object_id(first_of_batch(outcome.body())["clusterId"]);
   if (!id) co_return Error(ErrorCode::namespace_not_found, "it has no shardIdentity");
   co_return *id;
 }

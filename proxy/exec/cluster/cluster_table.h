@@ -5,7 +5,6 @@
 #include <absl/container/flat_hash_map.h>
 #include <absl/container/flat_hash_set.h>
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>

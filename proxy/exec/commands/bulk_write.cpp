@@ -1,13 +1,10 @@
 // bulkWrite, as one insert, update or delete command for each group of its operations.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "proxy/base/memory_wait.h"
 #include "proxy/base/time_slice.h"
 #include "proxy/exec/access/command_rules.h"
 #include "proxy/exec/access/transactions.h"
-#include "proxy/exec/commands/command_table.h"
 #include "proxy/exec/commands/run_in_cluster.h"
 #include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/client.h"
@@ -64,9 +61,8 @@ Task<void> fill(TimeSlice& slice, const BulkCommand& command, const BulkGroup& g
 
 Task<Result<Response>> run_group(Context& context, Client& client, GroupMessage& message) {
   const CommandSpec& spec = *command_named(message.request.name);
-  auto running = context.in_cluster() ? run_in_cluster(context, client, spec, message.request, std::nullopt)
-                                      : spec.handler(context, client, message.request);
-  co_return co_await running;
+  return context.in_cluster() ? run_in_cluster(context, client, spec, message.request, std::nullopt)
+                              : spec.handler(context, client, message.request);
 }
 
 // The reply to a group, or what has become of it.
@@ -101,8 +97,7 @@ Error without_repeat(Error failure) {
 Task<Result<BulkCommand>> parse_in_steps(TimeSlice& slice, const Request& request) {
   BulkParser parser(request);
   for (;;) {
-    auto all = parser.step(operations_per_turn);
-    if (all.has_error()) co_return std::move(all.error());
+    SPILLWAY_CO_TRY(all, parser.step(operations_per_turn));
     if (*all) co_return std::move(parser).take();
     if (slice.is_over(operations_per_turn * sizeof(BulkCommand::Operation))) co_await slice.next();
   }
@@ -174,7 +169,7 @@ Task<Result<Response>> bulk_write(Context& context, Client& client, const Reques
   if (cursor.exists() && !cursor.is_document()) {
     co_return wrong_type("bulkWrite.cursor", cursor, "object");
   }
-  const ValueView batch_size = cursor.is_document() ? cursor.as_document()["batchSize"] : ValueView();
+  const ValueView batch_size = cursor.to_document()["batchSize"];
   const auto documents = batch_size.to_int64();
   if (batch_size.exists() && documents.value_or(-1) < 0) {
     co_return Error(ErrorCode::bad_value, "BSON field 'batchSize' value must be >= 0");
@@ -192,8 +187,7 @@ Task<Result<Response>> bulk_write(Context& context, Client& client, const Reques
   const auto reserved = co_await reserving;
   if (reserved.has_error()) co_return without_writes(reserved.error());
   TimeSlice slice(context.pump);
-  const auto command = co_await parse_in_steps(slice, request);
-  if (command.has_error()) co_return command.error();
+  SPILLWAY_CO_TRY(command, co_await parse_in_steps(slice, request));
   BulkTotals totals;
   KeptDocuments results(context.shared.memory.cursors);
   // Paid for before anything is written: the results of all operations, if none fails.
@@ -201,8 +195,7 @@ Task<Result<Response>> bulk_write(Context& context, Client& client, const Reques
   if (auto room = results.make_room(told, bulk_result_bytes_max); room.has_error()) {
     co_return without_writes(std::move(room.error()));
   }
-  auto running = run_groups(context, client, request, *command, totals, results);
-  if (auto ran = co_await running; ran.has_error()) co_return std::move(ran.error());
+  SPILLWAY_AWAIT(ran, run_groups(context, client, request, *command, totals, results));
   slice.renew();
   if (!command->ordered) {
     co_await put_in_order(slice, results, command->operations.size());

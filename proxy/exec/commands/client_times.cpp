@@ -19,8 +19,7 @@ auth::TimeTrust trust_in(const Context& context, const Client& client) {
 
 Result<void> take_client_time(Context& context, const Client& client, const Request& request) {
   if (!request.cluster_time.exists()) return {};
-  auto time = auth::read_cluster_time(request.cluster_time);
-  if (time.has_error()) return std::move(time.error());
+  SPILLWAY_TRY(time, auth::read_cluster_time(request.cluster_time));
   if (time->time <= context.shared.clock.now()) return {};
   return context.shared.clock.take(*time, trust_in(context, client), wall_clock_ms() / 1000);
 }

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -144,9 +142,7 @@ void audit_refusal(Context& context, Client& client, const CommandSpec& spec, co
 }
 
 Response help_for(const CommandSpec& spec) {
-  BsonWriter reply;
-  reply.append("help", fmt::format("help for: {} {}", spec.name, spec.help));
-  return ok_response(std::move(reply));
+  return ok_response(BsonWriter().append("help", fmt::format("help for: {} {}", spec.name, spec.help)));
 }
 
 }  // namespace
@@ -212,9 +208,7 @@ Result<void> check_may_run(Context& context, Client& client, const CommandSpec& 
 std::optional<Error> refusal_of(Context& context, Client& client, const CommandSpec& spec, const Request& request) {
   if (auto checked = check_rules(context, spec, request); checked.has_error()) return std::move(checked.error());
   if (auto over_limit = admit(context, client, spec, request.arrived)) return over_limit;
-  if (auto allowed = check_may_run(context, client, spec, request); allowed.has_error()) {
-    return std::move(allowed.error());
-  }
+  SPILLWAY_TRY(allowed, check_may_run(context, client, spec, request));
   return std::nullopt;
 }
 

@@ -2,8 +2,6 @@
 // CommandNotFound(59).
 #pragma once
 
-#include <string_view>
-
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/request.h"

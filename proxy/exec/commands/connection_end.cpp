@@ -1,7 +1,6 @@
 #include "proxy/exec/commands/connection_end.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "cursor/registry.h"
 #include "proxy/exec/core/transaction_table.h"
@@ -51,12 +50,9 @@ void BegunTransactions::append_to(BsonWriter& state, const TransactionTable* tab
 }
 
 void BegunTransactions::take_from(DocView state) {
-  const ValueView list = state[state_field];
-  if (!list.is_array()) return;
-  for (const Element& entry : list.as_document()) {
-    if (!entry.is_document()) continue;
-    const ValueView lsid = entry.as_document()["lsid"];
-    const auto number = entry.as_document()["number"].to_int64();
+  for (const Element& entry : state[state_field].to_array()) {
+    const ValueView lsid = entry.to_document()["lsid"];
+    const auto number = entry.to_document()["number"].to_int64();
     if (!lsid.is_document() || !number) continue;
     numbers_[std::string(reinterpret_cast<const char*>(lsid.bytes.data()), lsid.bytes.size())] = *number;
   }

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
-#include "proxy/exec/access/transactions.h"
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/request.h"
 

@@ -73,16 +73,11 @@ void fail_write_concern(Context& context, const Client& client, const Request& r
   if (response.stream() != nullptr || !takes_write_concern(request)) return;
   const FailCommand::PlanPtr plan = context.shared.fail_command.meet_write_concern(client, subject_of(request));
   if (!plan) return;
-  RecycledBytes document;
-  for (const iovec& piece : response.pieces()) {
-    const auto* bytes = static_cast<const std::uint8_t*>(piece.iov_base);
-    document.insert(document.end(), bytes, bytes + piece.iov_len);
-  }
+  const BsonDoc document = response.copy();
   BsonWriter out;
-  for (const Element& field : DocView::trusted(document.data())) {
-    if (field.name == "writeConcernError" || (plan->labels && field.name == "errorLabels")) continue;
-    out.append_element(field);
-  }
+  out.append_elements(document, [&](std::string_view name) {
+    return name != "writeConcernError" && !(plan->labels && name == "errorLabels");
+  });
   out.append("writeConcernError", DocView::trusted(plan->write_concern_error.data()));
   if (plan->labels && !plan->labels->empty()) {
     out.begin_array("errorLabels");

@@ -28,12 +28,8 @@ bool is_answered_over_op_query(std::string_view command, std::string_view db) no
 
 Result<Request> parse_query_command(DocView command, std::string_view db, TimePoint now,
                                     std::vector<std::uint8_t>& sections) {
-  BsonWriter body;
-  for (const Element& field : command) {
-    if (field.name != "$db") body.append_element(field);
-  }
-  body.append("$db", db);
-  const BsonDoc document = std::move(body).finish();
+  const auto others = [](std::string_view name) { return name != "$db"; };
+  const BsonDoc document = BsonWriter().append_elements(command, others).append("$db", db).finish();
   sections.assign(1, 0);  // the kind of a body
   sections.insert(sections.end(), document.view().data(), document.view().data() + document.size());
   wire::OpMsg message;

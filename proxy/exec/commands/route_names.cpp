@@ -24,8 +24,7 @@ void add_pipeline(RouteNames& names, std::string_view db, DocView body) {
 }
 
 void add_collection(RouteNames& names, std::string_view db, DocView body) {
-  const Element first = body.first();
-  names.push_back({db, first.is_string() ? first.as_string() : std::string_view()});
+  names.push_back({db, body.first().to_text()});
 }
 
 void add_full_name(RouteNames& names, ValueView name) {

@@ -6,7 +6,6 @@
 
 #include "cursor/field_table.h"
 #include "proxy/exec/access/transactions.h"
-#include "proxy/exec/commands/command_table.h"
 #include "proxy/exec/commands/route_names.h"
 #include "proxy/exec/commands/sharded_view.h"
 #include "proxy/exec/commands/snapshot_read.h"
@@ -33,13 +32,8 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
                                   int views, std::optional<Result<Response>> answer);
 
 Response empty_cursor(std::string_view db, std::string_view collection) {
-  BsonWriter reply;
-  reply.begin_document("cursor").begin_array("firstBatch");
-  reply.end();
-  reply.append("id", std::int64_t{0});
-  reply.append("ns", fmt::format("{}.{}", db, collection));
-  reply.end();
-  return ok_response(std::move(reply));
+  return ok_response(BsonWriter().begin_document("cursor").begin_array("firstBatch").end()
+                         .append("id", std::int64_t{0}).append("ns", fmt::format("{}.{}", db, collection)).end());
 }
 
 // What shards say of these names, before they look whether there is such a database.
@@ -72,9 +66,7 @@ Task<Result<void>> check_read(Context& context, const CommandSpec& spec, const R
   if (!routes || routes->all_shards().size() == 0) co_return Result<void>();
   BsonWriter out;
   out.append("find", collection.as_string()).append("filter", filter);
-  for (const std::string_view name : {"let", "collation", "$readPreference"}) {
-    if (const ValueView given = request.body[name]; given.exists()) out.append(name, given);
-  }
+  for (const std::string_view name : {"let", "collation", "$readPreference"}) out.append(name, request.body[name]);
   out.append("limit", 1).append("singleBatch", true).append("$db", request.db);
   const BsonDoc find = std::move(out).finish();
   auto call = call_shard(context, {routes->all_shards().front(), RoutedBy::nothing(), shard::Command::of_body(find)},
@@ -94,8 +86,7 @@ DocView command_of(const Request& request) {
 // Of the aggregation that is run or explained; empty: there is none.
 DocView pipeline_of(const Request& request) {
   const DocView command = command_of(request);
-  const ValueView pipeline = command["pipeline"];
-  return command.first().name == "aggregate" && pipeline.is_array() ? pipeline.as_document() : DocView();
+  return command.first().name == "aggregate" ? command["pipeline"].to_array() : DocView();
 }
 
 // Documents that need no database; other collections would.
@@ -121,7 +112,7 @@ std::optional<Response> without_database(const CommandSpec& spec, const Request&
     const Element explained = first.as_document().first();
     if (explained.name == "aggregate" && explained.is_string()) return empty_cursor(request.db, explained.as_string());
   }
-  const std::string_view collection = first.is_string() ? first.as_string() : std::string_view();
+  const std::string_view collection = first.to_text();
   const ValueView pipeline = request.body["pipeline"];
   if (spec.name == "aggregate" && pipeline.is_array() && ends_in_write(pipeline.as_document())) return std::nullopt;
   if (spec.name == "find" || spec.name == "aggregate") {
@@ -143,7 +134,7 @@ std::optional<Response> without_database(const CommandSpec& spec, const Request&
 // What the shard says the view is; empty: nothing that can be run.
 DocView view_of(const Error& error) {
   if (error.code != command_on_sharded_view || error.extra.empty()) return {};
-  return document_or_empty(DocView::trusted(error.extra.data())["resolvedView"]);
+  return DocView::trusted(error.extra.data())["resolvedView"].to_document();
 }
 
 std::int32_t failure_of(const Result<Response>& result) {
@@ -153,12 +144,8 @@ std::int32_t failure_of(const Result<Response>& result) {
 
 // {explain: <command>, …} with this command instead.
 BsonDoc explained(const Request& request, const BsonDoc& command) {
-  BsonWriter out;
-  out.append("explain", command);
-  for (const Element& field : request.body) {
-    if (field.name == "verbosity" || is_generic_argument(field.name)) out.append_element(field);
-  }
-  return std::move(out).finish();
+  const auto kept = [](std::string_view name) { return name == "verbosity" || is_generic_argument(name); };
+  return BsonWriter().append("explain", command).append_elements(request.body, kept).finish();
 }
 
 // The aggregation that a command on a view has become, explained or not, if a time series lies below. REQUIRES routes.
@@ -179,8 +166,7 @@ Task<Result<Response>> run_on_view(Context& context, Client& client, const Comma
                                    Error refused, int views) {
   const DocView of_view = command_of(request);
   const bool flags = advertised_wire_version(context.gateway) >= wire_version_of_6_0;
-  auto rewritten = aggregation_over_view(of_view, view_of(refused), flags);
-  if (rewritten.has_error()) co_return std::move(rewritten.error());
+  SPILLWAY_CO_TRY(rewritten, aggregation_over_view(of_view, view_of(refused), flags));
   if (rewritten->view().empty() || views == views_max) co_return refused;
   if (explains(request)) *rewritten = explained(request, *rewritten);
   const bool counts = spec.name == "count", distinct = spec.name == "distinct";
@@ -197,9 +183,8 @@ Task<Result<Response>> run_on_view(Context& context, Client& client, const Comma
   if (counts) co_return count_of_view(*response);
   std::size_t bytes = 0;
   for (const iovec& piece : response->pieces()) bytes += piece.iov_len;
-  const auto reserved = co_await take_reservation(context, request, context.shared.memory.replies, 2 * bytes,
-                                                  "a view's values");
-  if (reserved.has_error()) co_return reserved.error();
+  SPILLWAY_CO_TRY(reserved, co_await take_reservation(context, request, context.shared.memory.replies, 2 * bytes,
+                                                      "a view's values"));
   co_return distinct_of_view(*response);
 }
 
@@ -230,8 +215,7 @@ Task<Result<Response>> run_in_transaction(Context& context, Client& client, cons
 // With a newer time as long as shards cannot read at the one that was chosen.
 Task<Result<Response>> run_at_snapshot(Context& context, Client& client, const CommandSpec& spec,
                                        const Request& request) {
-  auto time = SnapshotTime::of(context, request);
-  if (time.has_error()) co_return std::move(time.error());
+  SPILLWAY_CO_TRY(time, SnapshotTime::of(context, request));
   for (std::size_t tries = 1;; ++tries) {
     Request read = request;
     time->give(context, read);
@@ -280,9 +264,7 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
   const RouteNames names = route_names(context, spec, request);
   if (auto checked = check_names(spec, names); checked.has_error()) co_return std::move(checked.error());
   // Before it is told whether there is such a database.
-  if (auto checked = refuse_unjudged(context, pipeline_of(request)); checked.has_error()) {
-    co_return std::move(checked.error());
-  }
+  SPILLWAY_CO_TRY(judged, refuse_unjudged(context, pipeline_of(request)));
   const RouteWait wait{request.deadline, makes_database(spec, request), request.interrupt};
   bool learned_keys = false;
   BsonDoc of_buckets;
@@ -297,8 +279,7 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
         if (learned.has_error() && !routes) {
           if (missing) {
             if (auto told = missing_database(context, request, learned.error())) co_return *std::move(told);
-            auto checked = co_await check_read(context, spec, request);
-            if (checked.has_error()) co_return std::move(checked.error());
+            SPILLWAY_CO_TRY(checked, co_await check_read(context, spec, request));
             if (auto empty = without_database(spec, request)) co_return *std::move(empty);
           }
           co_return std::move(learned.error());
@@ -338,8 +319,7 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
       co_return co_await running;
     }
     if (refused.code == cannot_implicitly_create_collection && request.body.first().is_string()) {
-      auto making = make_collection(context, request, std::string(request.body.first().as_string()));
-      if (auto made = co_await making; made.has_error()) co_return std::move(made.error());
+      SPILLWAY_AWAIT(made, make_collection(context, request, std::string(request.body.first().as_string())));
     }
     const Duration pause = pause_before_try(tries + 1);
     if (pause > Duration::zero()) {

@@ -106,15 +106,11 @@ Result<void> append_stages(BsonWriter& out, DocView command) {
   if (name == "find") return append_find_stages(out, command);
   if (name == "count") {
     append_count_stages(out, command);
-    return {};
-  }
-  if (name == "distinct") {
+  } else if (name == "distinct") {
     append_distinct_stages(out, command);
-    return {};
+  } else {
+    for (const Element& stage : command["pipeline"].to_array()) out.append_item(ValueView(stage));
   }
-  const ValueView pipeline = command["pipeline"];
-  if (!pipeline.is_array()) return {};
-  for (const Element& stage : pipeline.as_document()) out.append_item(ValueView(stage));
   return {};
 }
 
@@ -142,9 +138,8 @@ namespace {
 
 // Of a view on a time series: the stage that makes measurements of buckets; else null.
 DocView unpacking_of(DocView stages) {
-  const Element stage = stages.first();
-  const Element named = stage.is_document() ? stage.as_document().first() : Element();
-  return named.name == unpack_stage && named.is_document() ? named.as_document() : DocView();
+  const Element named = stages.first().to_document().first();
+  return named.name == unpack_stage ? named.to_document() : DocView();
 }
 
 // What shards from 5.2 on know of the buckets. Without the second they take it that no bucket has a time outside of
@@ -160,9 +155,8 @@ void append_unpacking(BsonWriter& out, DocView unpacking, DocView view) {
 // Of the series itself, statistics are those of buckets, which shards make those of the series. Source: mongod's
 // resolved_view.cpp.
 bool append_statistics(BsonWriter& out, DocView command, DocView unpacking, bool of_series) {
-  const ValueView pipeline = command["pipeline"];
-  const Element first = pipeline.is_array() ? pipeline.as_document().first() : Element();
-  const Element named = first.is_document() ? first.as_document().first() : Element();
+  const DocView pipeline = command["pipeline"].to_array();
+  const Element first = pipeline.first(), named = first.to_document().first();
   if (unpacking.empty() || !of_series || !named.is_document()) return false;
   if (named.name == "$collStats") {
     out.begin_document_item().begin_document("$collStats").append_elements(named.as_document());
@@ -170,14 +164,12 @@ bool append_statistics(BsonWriter& out, DocView command, DocView unpacking, bool
   } else if (named.name == "$indexStats") {
     out.append_item(ValueView(first));
     out.begin_document_item().begin_document("$_internalConvertBucketIndexStats");
-    for (const std::string_view field : {"timeField", "metaField"}) {
-      if (unpacking[field].exists()) out.append(field, unpacking[field]);
-    }
+    for (const std::string_view field : {"timeField", "metaField"}) out.append(field, unpacking[field]);
     out.end().end();
   } else {
     return false;
   }
-  for (auto at = ++pipeline.as_document().begin(); !at.done(); ++at) out.append_item(ValueView(*at));
+  for (auto at = ++pipeline.begin(); !at.done(); ++at) out.append_item(ValueView(*at));
   return true;
 }
 
@@ -250,8 +242,7 @@ Result<BsonDoc> aggregation_over_view(DocView command, DocView view, bool flags)
 }
 
 BsonDoc with_bucket_span(DocView aggregation, std::int64_t span_s) {
-  const ValueView pipeline = aggregation["pipeline"];
-  const DocView unpacking = pipeline.is_array() ? unpacking_of(pipeline.as_document()) : DocView();
+  const DocView pipeline = aggregation["pipeline"].to_array(), unpacking = unpacking_of(pipeline);
   const ValueView span = unpacking["bucketMaxSpanSeconds"];
   if (!span.exists() || span.to_int64() == span_s) return BsonDoc();
   BsonWriter out;
@@ -269,39 +260,28 @@ BsonDoc with_bucket_span(DocView aggregation, std::int64_t span_s) {
       }
     }
     out.end().end();
-    for (auto stage = ++pipeline.as_document().begin(); !stage.done(); ++stage) out.append_item(ValueView(*stage));
+    for (auto stage = ++pipeline.begin(); !stage.done(); ++stage) out.append_item(ValueView(*stage));
     out.end();
   }
   return std::move(out).finish();
 }
 
-namespace {
-
-DocView first_document(DocView reply) noexcept {
-  const ValueView cursor = reply["cursor"];
-  const ValueView batch = cursor.is_document() ? cursor.as_document()["firstBatch"] : ValueView();
-  const Element first = batch.is_array() ? batch.as_document().first() : Element();
-  return first.is_document() ? first.as_document() : DocView();
-}
-
-}  // namespace
-
 Response distinct_of_view(const Response& aggregation) {
   const BsonDoc reply = aggregation.copy();
-  const ValueView values = first_document(reply)["distinct"];
+  const ValueView values = first_of_batch(reply)["distinct"];
   BsonWriter out;
   if (values.is_array()) {
     out.append("values", values);
   } else {
     out.begin_array("values").end();
   }
-  if (const ValueView at = reply.view().find_path("cursor.atClusterTime"); at.exists()) out.append("atClusterTime", at);
+  out.append("atClusterTime", reply.view().find_path("cursor.atClusterTime"));
   return ok_response(std::move(out));
 }
 
 Response count_of_view(const Response& aggregation) {
   const BsonDoc reply = aggregation.copy();
-  const std::int64_t n = first_document(reply)["n"].to_int64().value_or(0);
+  const std::int64_t n = first_of_batch(reply)["n"].to_int64().value_or(0);
   BsonWriter out;
   append_count(out, "n", n);
   return ok_response(std::move(out));

@@ -34,9 +34,7 @@ BsonDoc shown_command(const Request& request) {
     out.append("truncated", static_cast<std::int64_t>(request.body.size()));
     out.append("$db", request.db);
   } else {
-    for (const Element& field : request.body) {
-      if (field.name != "$clusterTime") out.append_element(field);
-    }
+    out.append_elements(request.body, [](std::string_view name) { return name != "$clusterTime"; });
   }
   return std::move(out).finish();
 }

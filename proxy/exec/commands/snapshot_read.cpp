@@ -48,10 +48,8 @@ Result<SnapshotTime> SnapshotTime::of(const Context& context, const Request& req
     return invalid("an aggregation of no collection, and a change stream, cannot run with readConcern level snapshot");
   }
   const DocView concern = request.read_concern.as_document();
-  const auto at = time_in(concern, "atClusterTime");
-  if (at.has_error()) return at.error();
-  const auto after = time_in(concern, "afterClusterTime");
-  if (after.has_error()) return after.error();
+  SPILLWAY_TRY(at, time_in(concern, "atClusterTime"));
+  SPILLWAY_TRY(after, time_in(concern, "afterClusterTime"));
   if (*at != 0 && *after != 0) return invalid("readConcern cannot have both atClusterTime and afterClusterTime");
   SnapshotTime time;
   time.client_chose_ = *at;

@@ -18,8 +18,7 @@ Result<void> check_pipeline(ValueView pipeline, int depth);
 
 // $count is made of {$collStats: {count: {}}}.
 bool only_counts(ValueView stage) {
-  if (!stage.is_document()) return true;  // not a stage: refused when it is run
-  for (const Element& field : stage.as_document()) {
+  for (const Element& field : stage.to_document()) {  // another type is no stage: refused when it is run
     if (field.name != "count") return false;
   }
   return true;
@@ -34,10 +33,9 @@ Result<void> check_stage(const Element& stage, int depth) {
     return Error(ErrorCode::api_strict_error,
                  "only the 'count' field of $collStats is allowed with 'apiStrict: true' in API Version 1");
   }
-  if (!stage.is_document()) return {};
   const bool facets = stage.name == "$facet";
   if (!facets && stage.name != "$lookup" && stage.name != "$unionWith") return {};
-  for (const Element& field : stage.as_document()) {
+  for (const Element& field : stage.to_document()) {
     if (!facets && field.name != "pipeline") continue;
     if (auto checked = check_pipeline(field, depth + 1); checked.has_error()) return checked;
   }
@@ -45,10 +43,9 @@ Result<void> check_stage(const Element& stage, int depth) {
 }
 
 Result<void> check_pipeline(ValueView pipeline, int depth) {
-  if (!pipeline.is_array() || depth > pipeline_nesting_max) return {};  // refused when it is run
-  for (const Element& stage : pipeline.as_document()) {
-    if (!stage.is_document()) continue;
-    for (const Element& named : stage.as_document()) {
+  if (depth > pipeline_nesting_max) return {};  // refused when it is run
+  for (const Element& stage : pipeline.to_array()) {
+    for (const Element& named : stage.to_document()) {
       if (auto checked = check_stage(named, depth); checked.has_error()) return checked;
     }
   }

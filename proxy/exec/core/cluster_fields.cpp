@@ -71,9 +71,7 @@ void append_concern(BsonWriter& out, std::string_view field, DocView concern, st
 // From 5.0 on the default write concern is the majority, unless an administrator has set another one.
 BsonDoc default_write_concern(const catalog::ConcernDefaults* set) {
   if (set != nullptr && !set->write.view().empty()) return set->write;
-  BsonWriter out;
-  out.append("w", "majority").append("wtimeout", 0);
-  return std::move(out).finish();
+  return BsonWriter().append("w", "majority").append("wtimeout", 0).finish();
 }
 
 // Shards apply no default concerns themselves.
@@ -222,11 +220,9 @@ namespace {
 // The shards that a shard of 8.0 or later has brought into the transaction.
 std::vector<TransactionTable::Added> added_by(const Context& context, DocView reply) {
   std::vector<TransactionTable::Added> added;
-  const ValueView more = reply["additionalParticipants"];
-  if (!more.is_array()) return added;
   const auto& states = context.gateway.states();
-  for (const Element& each : more.as_document()) {
-    const DocView participant = each.is_document() ? each.as_document() : DocView();
+  for (const Element& each : reply["additionalParticipants"].to_array()) {
+    const DocView participant = each.to_document();
     const ValueView name = participant["shardId"], read_only = participant["readOnly"];
     if (!name.is_string()) continue;
     // The config servers may be a shard, too, of the same name.

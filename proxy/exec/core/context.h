@@ -20,6 +20,12 @@
 #include "proxy/shard/gateway.h"
 #include "proxy/shard/interrupt.h"
 
+// SPILLWAY_CO_TRY() of what a task brings, whatever the call is given: the task has a name (base/task.h).
+// NOLINTNEXTLINE(cppcoreguidelines-macro-usage)
+#define SPILLWAY_AWAIT(name, ...) \
+  auto name##_task = __VA_ARGS__; \
+  SPILLWAY_CO_TRY(name, co_await name##_task)
+
 namespace spillway::exec {
 
 struct Client;  // client.h

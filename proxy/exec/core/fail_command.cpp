@@ -44,8 +44,6 @@ bool concerns(const Plan& plan, const Client& client, const FailSubject& subject
          });
 }
 
-std::string text_of(ValueView value) { return value.is_string() ? std::string(value.as_string()) : std::string(); }
-
 std::string bytes_of(ValueView value) {
   if (!value.is_document()) return {};
   return {reinterpret_cast<const char*>(value.bytes.data()), value.bytes.size()};
@@ -53,8 +51,7 @@ std::string bytes_of(ValueView value) {
 
 std::vector<std::string> texts_of(ValueView list) {
   std::vector<std::string> texts;
-  if (!list.is_array()) return texts;
-  for (const Element& one : list.as_document()) {
+  for (const Element& one : list.to_array()) {
     if (one.is_string()) texts.emplace_back(one.as_string());
   }
   return texts;
@@ -75,9 +72,9 @@ Result<Plan> read_plan(ValueView data) {
   const DocView fields = data.as_document();
   plan.commands = texts_of(fields["failCommands"]);
   plan.all_commands = fields["failAllCommands"].exists();
-  plan.application = text_of(fields["appName"]);
-  plan.thread = text_of(fields["threadName"]);
-  plan.ns = text_of(fields["namespace"]);
+  plan.application = fields["appName"].to_text();
+  plan.thread = fields["threadName"].to_text();
+  plan.ns = fields["namespace"].to_text();
   plan.internal_clients = is_true(fields["failInternalCommands"]);
   plan.closes = is_true(fields["closeConnection"]);
   if (const auto code = fields["errorCode"].to_int64(); code && *code != 0)
@@ -124,8 +121,7 @@ Result<void> FailCommand::set_mode(ValueView mode) {
   const DocView fields = mode.as_document();
   for (const auto& [name, counted] : {std::pair("times", Mode::times), std::pair("skip", Mode::skip)}) {
     if (!fields[name].exists()) continue;
-    const auto count = read_count(name, fields[name]);
-    if (count.has_error()) return count.error();
+    SPILLWAY_TRY(count, read_count(name, fields[name]));
     mode_ = counted;
     left_ = *count;
     return {};
@@ -150,8 +146,7 @@ Result<void> FailCommand::set_mode(ValueView mode) {
 }
 
 Result<std::int64_t> FailCommand::configure(DocView command) {
-  auto plan = read_plan(command["data"]);
-  if (plan.has_error()) return plan.error();
+  SPILLWAY_TRY(plan, read_plan(command["data"]));
   if (!only_.empty()) plan->commands = {only_};
   const MutexLock lock(mutex_);
   if (auto set = set_mode(command["mode"]); set.has_error()) return set.error();

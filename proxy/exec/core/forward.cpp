@@ -45,10 +45,7 @@ void append_argument(BsonWriter& out, const Request& request, const Element& arg
   } else if (request.owned_write_concern && argument.name == "writeConcern") {
     out.append("writeConcern", request.owned_write_concern->view());
   } else if (request.unacknowledged && argument.name == "writeConcern") {
-    out.begin_document("writeConcern");
-    for (const Element& field : argument.as_document()) {
-      if (field.name != "w") out.append_element(field);
-    }
+    out.begin_document("writeConcern").append_elements(argument.as_document(), [](auto name) { return name != "w"; });
     out.append("w", std::int32_t{1}).end();
   } else {
     out.append_element(argument);
@@ -175,8 +172,7 @@ NamespaceText::NamespaceText(std::string_view db, std::string_view collection) {
 }
 
 bool is_simple_collation(ValueView collation) noexcept {
-  if (!collation.is_document()) return true;
-  const DocView document = collation.as_document();
+  const DocView document = collation.to_document();
   if (document.empty()) return true;
   const ValueView locale = document["locale"];
   return locale.is_string() && locale.as_string() == "simple";

@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "allocator/budget.h"
 #include "proxy/exec/core/context.h"
@@ -106,8 +105,9 @@ bool is_simple_collation(ValueView collation) noexcept;
 // The same of a command on this collection, which has a default for those that name none. Null: it is not sharded.
 bool is_simple_collation(ValueView collation, const catalog::CollectionRouting* routing) noexcept;
 
-inline DocView document_or_empty(ValueView value) noexcept {
-  return value.is_document() ? value.as_document() : DocView();
+// Of a cursor's reply to a query for one document; {}: there is none.
+inline DocView first_of_batch(DocView reply) noexcept {
+  return reply.find_path("cursor.firstBatch").to_array().first().to_document();
 }
 
 }  // namespace spillway::exec

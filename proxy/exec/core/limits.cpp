@@ -193,9 +193,7 @@ Error Limits::refuse(const LimitEntry& entry, LimitOf thing) {
     log::warning("limits.{}.{}: {}; refused, and {} more since the last such line", section_of(entry.key),
                  name_of(thing), what, *unwritten);
   }
-  Error error(ErrorCode::ingress_request_rate_limit_exceeded, what + "; try again later");
-  error.labels = {"SystemOverloadedError", "RetryableError"};
-  return error;
+  return overloaded(what + "; try again later");
 }
 
 LimitUsage Limits::usage(LimitKey key) const {

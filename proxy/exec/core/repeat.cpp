@@ -22,8 +22,7 @@ Duration pause_before_try(std::size_t number) noexcept {
 
 Task<Result<Routes>> learn_routes(Router& router, RouteNames names, RouteWait wait) {
   for (std::size_t tries = 0; tries < tries_max; ++tries) {
-    auto learned = co_await router.learn(names, wait);
-    if (learned.has_error()) co_return std::move(learned.error());
+    SPILLWAY_CO_TRY(learned, co_await router.learn(names, wait));
     if (auto routes = router.resolve(names)) co_return *std::move(routes);
   }
   co_return Error(ErrorCode::conflicting_operation_in_progress,

@@ -109,8 +109,7 @@ Result<void> take_max_time(Request& request, const Element& field) {
 
 Result<void> take_read_preference(Request& request, const Element& field) {
   if (!field.is_document()) return wrong_type("$readPreference", field, "object");
-  auto parsed = shard::ReadPreference::parse(field.as_document());
-  if (parsed.has_error()) return parsed.error();
+  SPILLWAY_TRY(parsed, shard::ReadPreference::parse(field.as_document()));
   request.read_preference = *std::move(parsed);
   request.has_read_preference = true;
   return {};
@@ -237,8 +236,6 @@ void Request::replace_body(DocView now) noexcept {
 
 namespace {
 
-std::string_view name_in(ValueView value) { return value.is_string() ? value.as_string() : std::string_view(); }
-
 bool is_about_collection(const CommandSpec& spec) noexcept {
   return spec.need.of == CommandNeed::Of::collection || spec.routes == RouteNeed::collection ||
          spec.routes == RouteNeed::written || spec.routes == RouteNeed::pipeline || spec.name == "killCursors";
@@ -250,10 +247,10 @@ catalog::Namespace Request::target() const {
   const CommandSpec* const spec = command_named(name);
   if (spec == nullptr) return {db, {}};
   const Element first = body.first();
-  if (spec->name == "getMore") return {db, name_in(body["collection"])};
-  if (is_about_collection(*spec)) return {db, name_in(first)};
+  if (spec->name == "getMore") return {db, body["collection"].to_text()};
+  if (is_about_collection(*spec)) return {db, first.to_text()};
   if (spec->routes == RouteNeed::explained && first.is_document()) {
-    return {db, name_in(first.as_document().first())};
+    return {db, first.as_document().first().to_text()};
   }
   const bool named_whole = spec->routes == RouteNeed::full_name || spec->need.of == CommandNeed::Of::full_name;
   if (named_whole && first.is_string()) return catalog::split_namespace(first.as_string());

@@ -93,7 +93,9 @@ inline void append_count(BsonWriter& out, std::string_view name, std::int64_t co
 inline BsonDoc ok_document(BsonWriter&& fields = BsonWriter()) {
   return std::move(fields.append("ok", 1.0)).finish();
 }
+inline BsonDoc ok_document(BsonWriter& fields) { return ok_document(std::move(fields)); }
 inline Response ok_response(BsonWriter&& fields = BsonWriter()) { return Response(ok_document(std::move(fields))); }
+inline Response ok_response(BsonWriter& fields) { return Response(ok_document(fields)); }
 // {ok: 0, errmsg, code, codeName, errorLabels?, …extra}
 BsonDoc error_document(const Error& error);
 Response error_response(const Error& error);

@@ -10,7 +10,6 @@
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/life_cycle.h"
 #include "proxy/exec/core/process_memory.h"
-#include "proxy/exec/core/stale.h"
 #include "proxy/exec/core/transaction_table.h"
 #include "proxy/shard/connection.h"
 #include "proxy/shard/message_turns.h"
@@ -176,8 +175,7 @@ Task<ShardOutcomes> call_shards(Context& context, catalog::ShardSet shards, Rout
 
 Task<Result<Response>> forward_to_shard(Context& context, const Request& request, catalog::ShardIndex shard,
                                         RoutedBy by, shard::CallOptions options) {
-  const auto room = room_for_copy(context, request);
-  if (room.has_error()) co_return room.error();
+  SPILLWAY_CO_TRY(room, room_for_copy(context, request));
   BsonDoc scratch;
   auto call = call_shard(context, {shard, by, forward_command(request, scratch)}, options);
   ShardOutcome outcome = co_await call;

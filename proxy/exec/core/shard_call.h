@@ -131,6 +131,10 @@ class [[nodiscard]] ShardCall {
 inline ShardCall call_shard(Context& context, const ShardCommand& command, shard::CallOptions options) {
   return {context, command, std::move(options)};
 }
+inline ShardCall call_shard(Context& context, catalog::ShardIndex shard, RoutedBy by, DocView body,
+                            const shard::CallOptions& options) {
+  return {context, {shard, by, shard::Command::of_body(body)}, options};
+}
 // In parallel; waits for all. Outcomes stand in the order of `commands`.
 Task<ShardOutcomes> call_shards(Context& context, std::span<const ShardCommand> commands, shard::CallOptions options);
 // The same command to several.

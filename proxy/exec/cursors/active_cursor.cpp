@@ -41,8 +41,7 @@ Result<Response> ActiveCursor::answer(BatchBuilder batch, std::string_view batch
   const bool partial = cursor_->partial;
   const BsonDoc resume_token(cursor_->changes ? cursor_->changes->high_water() : DocView());
   const CursorFacts facts{resume_token.view(), cursor_->at_cluster_time};
-  auto id = finish(batch.count(), origin, keep);
-  if (id.has_error()) return std::move(id.error());
+  SPILLWAY_TRY(id, finish(batch.count(), origin, keep));
   return std::move(batch).finish(batch_name, *id, ns.view(), partial, facts);
 }
 

@@ -34,8 +34,8 @@ Task<void> kill_on_host(Context* context, std::uint16_t shard, shard::HostAddres
   options.budget = &context->shared.memory.replies;
   options.host = host;
   options.deadline = deadline;
-  auto call = call_shard(*context, {shard, RoutedBy::nothing(), shard::Command::of_body(body)}, options);
-  auto ignored = co_await call;  // a shard that did not get the command lets its cursor time out
+  // A shard that did not get the command lets its cursor time out.
+  auto ignored = co_await call_shard(*context, shard, RoutedBy::nothing(), body, options);
 }
 
 BsonDoc kill_command(const KillTarget& target, std::span<const std::int64_t> ids) {

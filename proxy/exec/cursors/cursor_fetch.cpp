@@ -89,8 +89,7 @@ bool may_be_missing(const ShardOutcome& outcome, ShardLoss when) noexcept {
 }
 
 Result<void> take_reply(ClusterCursor& cursor, RemoteCursor& remote, shard::Reply reply) {
-  auto parsed = wire::parse_cursor_reply(reply.body());
-  if (parsed.has_error()) return parsed.error();
+  SPILLWAY_TRY(parsed, wire::parse_cursor_reply(reply.body()));
   remote.id = parsed->id;
   remote.host = reply.host.host;
   remote.port = reply.host.port;
@@ -100,9 +99,7 @@ Result<void> take_reply(ClusterCursor& cursor, RemoteCursor& remote, shard::Repl
   }
   if (cursor.changes) {
     const auto at = static_cast<std::size_t>(&remote - cursor.remotes.data());
-    if (auto promised = cursor.changes->promise(at, parsed->post_batch_resume_token); promised.has_error()) {
-      return promised;
-    }
+    SPILLWAY_TRY(promised, cursor.changes->promise(at, parsed->post_batch_resume_token));
   }
   // A batch without a readable document stays, too: the cursor sees that it is damaged().
   if (!parsed->batch.empty()) {
@@ -174,13 +171,10 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, FetchOpti
     if (one_at_a_time) {
       const double expected =
           1.1 * cursor.mean_document_bytes * static_cast<double>(std::max<std::int64_t>(size, 1));
-      auto taking =
-          take_buffer(context, Patience{how.interrupt, how.deadline}, context.shared.memory.cursors,
-                      cursor.mean_document_bytes > 0 ? static_cast<std::size_t>(expected) + 4096
-                                                     : limits::reply_complete_bytes_max,
-                      "a shard's batch");
-      auto taken = co_await taking;
-      if (taken.has_error()) co_return taken.error();
+      SPILLWAY_AWAIT(taken, take_buffer(context, Patience{how.interrupt, how.deadline}, context.shared.memory.cursors,
+                                        cursor.mean_document_bytes > 0 ? static_cast<std::size_t>(expected) + 4096
+                                                                       : limits::reply_complete_bytes_max,
+                                        "a shard's batch"));
       room = *std::move(taken);
       commands.back().room = &room;
     }

@@ -5,7 +5,6 @@
 #include "cursor/merge.h"
 #include "proxy/base/memory_wait.h"
 #include "proxy/base/time_slice.h"
-#include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/take_memory.h"
@@ -48,8 +47,7 @@ struct BatchFill {
       auto drained = drain_stage();
       if (drained.has_error() || *drained != Step::stage_input) return drained;
     }
-    auto next = cursor.stage && !cursor.stage->wants_more() ? Merge::Next() : merge.next();
-    if (next.has_error()) return std::move(next.error());
+    SPILLWAY_TRY(next, cursor.stage && !cursor.stage->wants_more() ? Merge::Next() : merge.next());
     switch (next->kind) {
       case Merge::Next::Kind::document:
         step_bytes = next->bytes;
@@ -119,8 +117,7 @@ struct BatchFill {
   Result<Step> append() {
     const std::size_t bytes = step_bytes;
     if (!out.fits(bytes)) return Step::full;
-    auto elements = merge.elements();
-    if (elements.has_error()) return std::move(elements.error());
+    SPILLWAY_TRY(elements, merge.elements());
     auto put = put_in(*elements, bytes);
     if (put.has_error() || *put != Step::nothing) return put;
     return take() && limits.one_batch ? Step::full : Step::nothing;
@@ -162,10 +159,8 @@ struct BatchFill {
 
   Task<Result<Step>> find_document_room() {
     if (may_end()) co_return Step::full;
-    auto taking = take_buffer(context, patience(), context.shared.memory.replies,
-                              BatchBuilder::room_for(wanted_bytes), "a document of the reply");
-    auto chunk = co_await taking;
-    if (chunk.has_error()) co_return std::move(chunk.error());
+    SPILLWAY_AWAIT(chunk, take_buffer(context, patience(), context.shared.memory.replies,
+                                      BatchBuilder::room_for(wanted_bytes), "a document of the reply"));
     out.add_room(*std::move(chunk));
     co_return Step::nothing;
   }
@@ -175,9 +170,7 @@ struct BatchFill {
     auto little = reserve_now(budget, wanted_bytes);
     if (!little && may_end()) co_return Step::full;
     if (!little) {
-      auto taking = take_reservation(context, patience(), budget, wanted_bytes, "a document's sort key");
-      auto taken = co_await taking;
-      if (taken.has_error()) co_return std::move(taken.error());
+      SPILLWAY_AWAIT(taken, take_reservation(context, patience(), budget, wanted_bytes, "a document's sort key"));
       little = *std::move(taken);
     }
     keyless->key_room = *std::move(little);

@@ -42,12 +42,8 @@ Error read_back_failed(std::string_view why) {
 
 Error error_of(SpillError error) {
   switch (error) {
-    case SpillError::no_memory: {
-      Error refusal(ErrorCode::ingress_request_rate_limit_exceeded,
-                    "memory is short: no room for this cursor's next documents; try again later");
-      refusal.labels = {"SystemOverloadedError", "RetryableError"};
-      return refusal;
-    }
+    case SpillError::no_memory:
+      return overloaded("memory is short: no room for this cursor's next documents; try again later");
     case SpillError::io:
       return read_back_failed("the file gives errors");
     case SpillError::corrupt:

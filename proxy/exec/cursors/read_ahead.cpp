@@ -1,6 +1,5 @@
 #include "proxy/exec/cursors/read_ahead.h"
 
-#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>

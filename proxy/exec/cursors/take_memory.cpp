@@ -44,11 +44,6 @@ Task<Result<Buffer>> take_buffer(Context& context, Patience patience, MemoryBudg
   co_return *std::move(taken);
 }
 
-Task<Result<Buffer>> take_buffer(Context& context, const Request& request, MemoryBudget& budget,
-                                 std::size_t bytes, std::string_view what) {
-  return take_buffer(context, Patience{request.interrupt, request.deadline}, budget, bytes, what);
-}
-
 Task<Result<Reservation>> take_reservation(Context& context, Patience patience,
                                            MemoryBudget& budget, std::size_t bytes,
                                            std::string_view what) {
@@ -57,13 +52,6 @@ Task<Result<Reservation>> take_reservation(Context& context, Patience patience,
   auto taken = co_await taking;
   if (!taken) co_return refusal(patience, budget, bytes, what);
   co_return *std::move(taken);
-}
-
-Task<Result<Reservation>> take_reservation(Context& context, const Request& request,
-                                           MemoryBudget& budget, std::size_t bytes,
-                                           std::string_view what) {
-  return take_reservation(context, Patience{request.interrupt, request.deadline}, budget, bytes,
-                          what);
 }
 
 Task<Result<Reservation>> TakeCopyRoom::take() {
@@ -142,11 +130,7 @@ std::optional<Error> refuse_new_cursor(Context& context, Client& client) {
   if (!context.shared.pressure.at_least(PressureLevel::critical)) return std::nullopt;
   if (take_from_large_holders(context, client)) return std::nullopt;
   context.shared.metrics.cursors_refused.add();
-  Error error(
-      ErrorCode::ingress_request_rate_limit_exceeded,
-      "memory is short: no cursor that merges several shards is opened now; try again later");
-  error.labels = {"SystemOverloadedError", "RetryableError"};
-  return error;
+  return overloaded("memory is short: no cursor that merges several shards is opened now; try again later");
 }
 
 Error try_again(Error refusal) {

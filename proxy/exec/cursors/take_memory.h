@@ -17,23 +17,22 @@ namespace spillway::exec {
 
 // What ends a wait for memory.
 struct Patience {
-  const shard::Interrupt* interrupt = nullptr;
-  TimePoint deadline = time_point_never;  // the operation's
-  // Long, because a getMore cannot be tried again.
-  Duration longest = std::chrono::seconds(30);
+  // `longest`: long, because a getMore cannot be tried again.
+  Patience(const shard::Interrupt* until, TimePoint end, Duration most = std::chrono::seconds(30)) noexcept
+      : interrupt(until), deadline(end), longest(most) {}
+  Patience(const Request& request) noexcept : Patience(request.interrupt, request.deadline) {}  // NOLINT: as long as it
+
+  const shard::Interrupt* interrupt;  // null: none
+  TimePoint deadline;                 // the operation's
+  Duration longest;
 };
 
 // A waiting request must not hold memory that others of the same queue wait for. Errors: memory_refused(), the
 // operation's deadline, its interrupt. `what` is a literal.
 Task<Result<Buffer>> take_buffer(Context& context, Patience patience, MemoryBudget& budget,
                                  std::size_t bytes, std::string_view what);
-Task<Result<Buffer>> take_buffer(Context& context, const Request& request, MemoryBudget& budget,
-                                 std::size_t bytes, std::string_view what);
 Task<Result<Reservation>> take_reservation(Context& context, Patience patience, MemoryBudget& budget,
                                            std::size_t bytes, std::string_view what);
-Task<Result<Reservation>> take_reservation(Context& context, const Request& request,
-                                           MemoryBudget& budget, std::size_t bytes,
-                                           std::string_view what);
 
 // co_await TakeCopyRoom(context, request): memory for `copies` of the request's body, rewritten by copy_command() and
 // similar functions. Hold it as long as the copies. Empty, without a coroutine frame, if they are small blocks: those

@@ -38,13 +38,6 @@ constexpr std::size_t involved_max = 1000;
 
 Result<void> collect(DocView pipeline, std::string_view db, int depth, std::vector<InvolvedNamespace>& into);
 
-Result<void> collect_sub_pipeline(DocView spec, std::string_view db, int depth,
-                                  std::vector<InvolvedNamespace>& into) {
-  const ValueView nested = spec["pipeline"];
-  if (!nested.is_array()) return {};
-  return collect(nested.as_document(), db, depth + 1, into);
-}
-
 // A target written as "coll" or {db, coll}.
 void add_target(ValueView target, std::string_view db, std::string_view stage, std::vector<InvolvedNamespace>& into) {
   if (target.is_string()) {
@@ -59,42 +52,32 @@ void add_target(ValueView target, std::string_view db, std::string_view stage, s
 
 Result<void> collect_stage(const Element& stage, std::string_view db, int depth,
                            std::vector<InvolvedNamespace>& into) {
-  if (stage.name == "$lookup" || stage.name == "$graphLookup") {
-    if (!stage.is_document()) return {};
-    add_target(stage.as_document()["from"], db, stage.name, into);
-    return collect_sub_pipeline(stage.as_document(), db, depth, into);
+  const bool unites = stage.name == "$unionWith";
+  if (unites || stage.name == "$lookup" || stage.name == "$graphLookup") {
+    const DocView spec = stage.to_document();
+    add_target(unites && stage.is_string() ? ValueView(stage) : spec[unites ? "coll" : "from"], db, stage.name, into);
+    const ValueView nested = spec["pipeline"];
+    return nested.is_array() ? collect(nested.as_document(), db, depth + 1, into) : Result<void>();
   }
-  if (stage.name == "$unionWith") {
-    if (stage.is_string()) {
-      add_target(stage, db, stage.name, into);
-      return {};
-    }
-    if (!stage.is_document()) return {};
-    add_target(stage.as_document()["coll"], db, stage.name, into);
-    return collect_sub_pipeline(stage.as_document(), db, depth, into);
-  }
-  if (stage.name == "$facet" && stage.is_document()) {
-    for (auto at = stage.as_document().begin(); !at.done(); ++at) {
-      if (!at->is_array()) continue;
-      if (auto nested = collect(at->as_document(), db, depth + 1, into); nested.has_error()) return nested.error();
+  if (stage.name == "$facet") {
+    for (const Element& facet : stage.to_document()) {
+      if (!facet.is_array()) continue;
+      if (auto nested = collect(facet.as_document(), db, depth + 1, into); nested.has_error()) return nested.error();
     }
     return {};
   }
   if (stage.name == "$out") add_target(stage, db, stage.name, into);
   if (stage.name == "$merge") {
-    add_target(
-        stage.is_document() && stage.as_document()["into"].exists() ? stage.as_document()["into"] : ValueView(stage),
-        db, stage.name, into);
+    const ValueView named = stage.to_document()["into"];
+    add_target(named.exists() ? named : ValueView(stage), db, stage.name, into);
   }
   return {};
 }
 
 Result<void> collect(DocView pipeline, std::string_view db, int depth, std::vector<InvolvedNamespace>& into) {
   if (depth > pipeline_nesting_max) return Error(ErrorCode::failed_to_parse, "the pipeline is nested too deeply");
-  for (auto at = pipeline.begin(); !at.done(); ++at) {
-    if (!at->is_document()) continue;
-    const Element stage = at->as_document().first();
-    if (!stage.exists()) continue;
+  for (const Element& each : pipeline) {
+    const Element stage = each.to_document().first();
     if (auto collected = collect_stage(stage, db, depth, into); collected.has_error()) return collected.error();
     if (into.size() > involved_max) {
       return Error(ErrorCode::failed_to_parse,
@@ -106,8 +89,7 @@ Result<void> collect(DocView pipeline, std::string_view db, int depth, std::vect
 
 // Arithmetic of what it is given.
 bool adds_up(ValueView accumulator) noexcept {
-  if (!accumulator.is_document()) return false;
-  const Element only = accumulator.as_document().first();
+  const Element only = accumulator.to_document().first();
   const bool known = only.name == "$sum" || only.name == "$avg" || only.name == "$count" || only.name == "$push";
   return known && (only.name == "$count" || (!only.is_document() && !only.is_array()));
 }
@@ -128,7 +110,7 @@ bool merges_without_comparing(DocView pipeline) noexcept {
                                      "$replaceWith"});
   bool window = false, total = false;
   for (auto at = pipeline.begin(); !at.done(); ++at) {
-    const Element stage = at->is_document() ? at->as_document().first() : Element();
+    const Element stage = at->to_document().first();
     if (total) return false;
     if (stage.name == "$skip" || stage.name == "$limit") {
       window = true;
@@ -180,23 +162,19 @@ Task<Result<Response>> aggregate_here(Context& context, Client& client, const Re
                                       const AggregateArguments& aggregate, const Targets& targets) {
   // Two copies: the pipeline for the shards, and the command around it.
   TakeCopyRoom taking_room(context, request, 2);
-  auto room = co_await taking_room;
-  if (room.has_error()) co_return std::move(room.error());
-  auto divided = split_here(context, request, aggregate, targets);
-  if (divided.has_error()) co_return divided.error();
+  SPILLWAY_CO_TRY(room, co_await taking_room);
+  SPILLWAY_CO_TRY(divided, split_here(context, request, aggregate, targets));
   const bool shards_tell_keys = tell_keys(request, targets, *divided);
   // The stages pay for themselves (SplitPipeline::parsed).
   const std::size_t sort_bytes = divided->merge_sort ? kept_sort_bytes(*divided->merge_sort) : 0;
-  auto kept = reserve_kept(context, request, aggregate.collection, sort_bytes);
-  if (kept.has_error()) co_return std::move(kept.error());
+  SPILLWAY_CO_TRY(kept, reserve_kept(context, request, aggregate.collection, sort_bytes));
   if (divided->unseen) {
     auto refused = co_await ask_about_unseen(context, client, request, aggregate, *divided->unseen, targets);
     if (refused) co_return *refused;
   }
   ActiveCursor cursor(context, make_cursor(client, request, aggregate.collection, *std::move(kept)));
   if (divided->merge_sort) {
-    auto pattern = SortPattern::parse(*divided->merge_sort);
-    if (pattern.has_error()) co_return pattern.error();
+    SPILLWAY_CO_TRY(pattern, SortPattern::parse(*divided->merge_sort));
     cursor->merge.sort = *std::move(pattern);
     cursor->merge.sort_keys = shards_tell_keys ? SortKeySource::sort_key_field : SortKeySource::document;
     // With the keys shards send all metadata that they have: of a text search its score.
@@ -297,8 +275,7 @@ Task<Result<Response>> aggregate_on_one(Context& context, Client& client, const 
   // With that, a shard would take $merge's fields on trust.
   const bool of_shard = context.in_cluster() && last_stage(aggregate.pipeline).name != "$merge" &&
                         pipeline::is_statistics_stage(first_stage_name(aggregate.pipeline));
-  const auto room = of_shard ? room_for_copies(context, request.body.size(), 1) : room_for_copy(context, request);
-  if (room.has_error()) co_return room.error();
+  SPILLWAY_CO_TRY(room, of_shard ? room_for_copies(context, request.body.size(), 1) : room_for_copy(context, request));
   BsonDoc scratch;
   const shard::Command command = of_shard ? as_router(request, scratch) : forward_command(request, scratch);
   auto opening = open_on_one_shard(context, seed, {shard, by, command}, true);
@@ -306,8 +283,7 @@ Task<Result<Response>> aggregate_on_one(Context& context, Client& client, const 
 }
 
 Task<Result<Response>> run_aggregate(Context& context, Client& client, const Request& request) {
-  auto parsed = parse_aggregate(request.body);
-  if (parsed.has_error()) co_return parsed.error();
+  SPILLWAY_CO_TRY(parsed, parse_aggregate(request.body));
   const AggregateArguments& aggregate = *parsed;
   if (context.in_cluster()) {
     if (auto checked = refuse_router_options(request.body); checked.has_error()) co_return std::move(checked.error());
@@ -315,23 +291,19 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
   if (aggregate.explain) {
     co_return co_await explain_command(context, client, request);
   }
-  if (auto checked = refuse_unjudged(context, aggregate.pipeline); checked.has_error()) {
-    co_return std::move(checked.error());
-  }
+  SPILLWAY_CO_TRY(judged, refuse_unjudged(context, aggregate.pipeline));
   if (context.in_cluster() && opens_change_stream(request.body)) {
     co_return co_await open_change_stream(context, client, request, aggregate);
   }
   if (context.in_cluster() && aggregate.collection.empty() && first_stage_name(aggregate.pipeline) == "$documents") {
     const Targets targets = targets_of_documents(request);
-    const auto checked = co_await check_transaction(context, request, targets.shards);
-    if (checked.has_error()) co_return checked.error();
+    SPILLWAY_CO_TRY(checked, co_await check_transaction(context, request, targets.shards));
     const RoutedBy by = targets.database == nullptr ? RoutedBy::nothing() : RoutedBy::database(targets.database);
     co_return co_await aggregate_on_one(context, client, request, aggregate, targets.shards.front(), by);
   }
   if (is_for_only_shard(request, aggregate)) {
     const catalog::ShardSet only = request.routes->all_shards();
-    const auto checked = co_await check_transaction(context, request, only);
-    if (checked.has_error()) co_return checked.error();
+    SPILLWAY_CO_TRY(checked, co_await check_transaction(context, request, only));
     co_return co_await aggregate_on_one(context, client, request, aggregate, only.front(), RoutedBy::nothing());
   }
   if (aggregate.collection.empty()) {
@@ -340,17 +312,14 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
   if (auto checked = check_collection(request, aggregate); checked.has_error()) co_return std::move(checked.error());
   if (!context.in_cluster() && lists_sessions(request, aggregate)) {
     const Targets all{request.routes->all_shards()};
-    const auto checked = co_await check_transaction(context, request, all.shards);
-    if (checked.has_error()) co_return checked.error();
+    SPILLWAY_CO_TRY(checked, co_await check_transaction(context, request, all.shards));
     co_return co_await statistics_here(context, client, request, aggregate, all);
   }
   if (reads_own_config(request)) {
     co_return co_await config_aggregate(context, client, request);
   }
-  auto plan = plan_aggregate(context, request, aggregate);
-  if (plan.has_error()) co_return plan.error();
-  const auto checked = co_await check_transaction(context, request, plan->targets.shards);
-  if (checked.has_error()) co_return checked.error();
+  SPILLWAY_CO_TRY(plan, plan_aggregate(context, request, aggregate));
+  SPILLWAY_CO_TRY(checked, co_await check_transaction(context, request, plan->targets.shards));
   count_targets(context.shared.metrics.aggregate, plan->targets);
   if (!plan->whole) {
     co_return co_await aggregate_on_many(context, client, request, aggregate, *plan);
@@ -364,10 +333,9 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
 
 Result<pipeline::SplitPipeline> split_here(Context& context, const Request& request,
                                            const AggregateArguments& aggregate, const Targets& targets) {
-  auto divided = pipeline::split(aggregate.pipeline, {.let = aggregate.let,
-                                                      .budget = &context.shared.memory.cursors,
-                                                      .refuse_partial = shards_may_merge(context)});
-  if (divided.has_error()) return divided;
+  SPILLWAY_TRY(divided, pipeline::split(aggregate.pipeline, {.let = aggregate.let,
+                                                             .budget = &context.shared.memory.cursors,
+                                                             .refuse_partial = shards_may_merge(context)}));
   const bool compares = divided->merge_sort || !merges_without_comparing(aggregate.pipeline);
   if (!targets.simple_collation && compares && !tell_keys(request, targets, *divided)) {
     return Error(ErrorCode::command_not_supported,
@@ -392,10 +360,8 @@ Result<std::vector<InvolvedNamespace>> involved_namespaces(DocView pipeline, std
 }
 
 DocView leading_match(DocView pipeline) noexcept {
-  const Element first = pipeline.first();
-  if (!first.is_document()) return {};
-  const Element stage = first.as_document().first();
-  return stage.name == "$match" && stage.is_document() ? stage.as_document() : DocView();
+  const Element stage = pipeline.first().to_document().first();
+  return stage.name == "$match" ? stage.to_document() : DocView();
 }
 
 namespace {
@@ -405,7 +371,7 @@ DocView leading_matches(DocView pipeline, BsonDoc& scratch) {
   BsonWriter out;
   out.begin_array("$and");
   for (auto at = pipeline.begin(); !at.done(); ++at) {
-    const Element stage = at->is_document() ? at->as_document().first() : Element();
+    const Element stage = at->to_document().first();
     if (stage.name != "$match" || !stage.is_document()) break;
     out.append_item(stage.as_document());
   }
@@ -417,8 +383,7 @@ DocView leading_matches(DocView pipeline, BsonDoc& scratch) {
 }  // namespace
 
 std::string_view first_stage_name(DocView pipeline) noexcept {
-  const Element first = pipeline.first();
-  return first.is_document() ? first.as_document().first().name : std::string_view();
+  return pipeline.first().to_document().first().name;
 }
 
 Result<void> refuse_unjudged(const Context& context, DocView pipeline) {
@@ -428,14 +393,13 @@ Result<void> refuse_unjudged(const Context& context, DocView pipeline) {
 }
 
 bool opens_change_stream(DocView body) noexcept {
-  const ValueView pipeline = body["pipeline"];
-  return pipeline.is_array() && first_stage_name(pipeline.as_document()) == "$changeStream";
+  return first_stage_name(body["pipeline"].to_array()) == "$changeStream";
 }
 
 Element last_stage(DocView pipeline) noexcept {
   Element last;
   for (auto at = pipeline.begin(); !at.done(); ++at) {
-    last = at->is_document() ? at->as_document().first() : Element();
+    last = at->to_document().first();
   }
   return last;
 }
@@ -488,8 +452,7 @@ Result<AggregateArguments> parse_aggregate(DocView body) {
       if (*aggregate.first.size < 0) return negative_argument("batchSize", *aggregate.first.size);
     }
   }
-  const ValueView let = body["let"];
-  if (let.is_document()) aggregate.let = let.as_document();
+  aggregate.let = body["let"].to_document();
   aggregate.collation = body["collation"];
   return aggregate;
 }
@@ -505,15 +468,12 @@ Result<AggregatePlan> plan_aggregate(const Context& context, const Request& requ
   BsonDoc scratch;
   const DocView filter = request.view.empty() ? leading_match(aggregate.pipeline)
                                               : leading_matches(aggregate.pipeline, scratch);
-  auto targets = read_targets(request, request.db, aggregate.collection, filter, aggregate.collation);
-  if (targets.has_error()) return targets.error();
+  SPILLWAY_TRY(targets, read_targets(request, request.db, aggregate.collection, filter, aggregate.collation));
   plan.targets = *std::move(targets);
-  auto involved = involved_namespaces(aggregate.pipeline, request.db);
-  if (involved.has_error()) return involved.error();
+  SPILLWAY_TRY(involved, involved_namespaces(aggregate.pipeline, request.db));
   const bool one = plan.targets.shards.size() == 1;
   if (shards_may_merge(context)) {
-    auto needs = merger_needs(context, request, aggregate.pipeline, *involved);
-    if (needs.has_error()) return std::move(needs.error());
+    SPILLWAY_TRY(needs, merger_needs(context, request, aggregate.pipeline, *involved));
     plan.merger = *needs;
     const bool elsewhere = plan.merger.shard && *plan.merger.shard != plan.targets.shards.front();
     plan.whole = one && !elsewhere && !plan.merger.divided;

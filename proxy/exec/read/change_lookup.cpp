@@ -81,8 +81,7 @@ Result<std::optional<LookedUp>> found_in(ShardOutcomes& outcomes) {
       if (outcome.error->is(ErrorCode::namespace_not_found)) continue;
       return *std::move(outcome.error);
     }
-    const auto parsed = wire::parse_cursor_reply(outcome.body());
-    if (parsed.has_error()) return parsed.error();
+    SPILLWAY_TRY(parsed, wire::parse_cursor_reply(outcome.body()));
     const Element first = parsed->batch.first();
     if (!first.is_document()) continue;
     if (first.as_document().validate().has_error()) return malformed_reply("a document");
@@ -129,9 +128,8 @@ Task<Result<std::optional<LookedUp>>> look_up_changed(Context& context, const Re
     of_event.db = changed->db;
     of_event.routes = &*routes;
     // By its very key, whatever the collection's default collation takes for equal.
-    const auto targets = read_targets(of_event, changed->db, changed->collection, changed->key,
-                                      simple.view()["collation"]);
-    if (targets.has_error()) co_return targets.error();
+    SPILLWAY_CO_TRY(targets, read_targets(of_event, changed->db, changed->collection, changed->key,
+                                          simple.view()["collation"]));
     const bool sharded = targets->routing != nullptr;
     if (sharded && !is_same_collection(*changed, *targets->routing)) co_return std::nullopt;
     const BsonDoc body = find_command(*changed, request, by_uuid && !sharded);

@@ -49,7 +49,7 @@ BsonDoc command_of(DocView stages, std::optional<DocView> event) {
 BsonDoc stages_for_shard(const AggregateArguments& aggregate, DocView stages) {
   BsonWriter out;
   out.append_array("pipeline", stages);
-  if (aggregate.collation.exists()) out.append("collation", aggregate.collation);
+  out.append("collation", aggregate.collation);
   if (!aggregate.let.empty()) out.append("let", aggregate.let);
   return std::move(out).finish();
 }
@@ -63,18 +63,15 @@ Task<Result<std::optional<BsonDoc>>> run_stages_on_shard(Context& context, const
                     "an event of the change stream and the stages for it are larger than 16 MB");
   }
   // For the command.
-  auto taking = take_reservation(context, request, context.shared.memory.replies,
-                                 command_room_bytes + stages.size() + (event ? event->size() : 0),
-                                 "an event for the stages behind $changeStream");
-  auto room = co_await taking;
-  if (room.has_error()) co_return std::move(room.error());
+  SPILLWAY_AWAIT(room, take_reservation(context, request, context.shared.memory.replies,
+                                        command_room_bytes + stages.size() + (event ? event->size() : 0),
+                                        "an event for the stages behind $changeStream"));
   const BsonDoc body = command_of(stages, event);
   auto call = call_shard(context, {shard, RoutedBy::nothing(), shard::Command::of_body(body)},
                          options_for_event(context, request));
   ShardOutcome outcome = co_await call;
   if (outcome.error) co_return *std::move(outcome.error);
-  const auto parsed = wire::parse_cursor_reply(outcome.body());
-  if (parsed.has_error()) co_return parsed.error();
+  SPILLWAY_CO_TRY(parsed, wire::parse_cursor_reply(outcome.body()));
   const Element first = parsed->batch.first();
   if (!first.is_document()) co_return std::optional<BsonDoc>();
   if (first.as_document().validate().has_error()) co_return malformed_reply("a document");

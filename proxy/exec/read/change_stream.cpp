@@ -167,7 +167,7 @@ Result<StreamSpec> read_spec(const AggregateArguments& aggregate) {
   std::size_t index = 0;
   for (const Element& stage : aggregate.pipeline) {
     if (index++ == 0) continue;
-    const Element named = stage.is_document() ? stage.as_document().first() : Element();
+    const Element named = stage.to_document().first();
     if (named.name == "$changeStreamSplitLargeEvent") {
       return Error(ErrorCode::command_not_supported, "$changeStreamSplitLargeEvent over all shards is not supported");
     }
@@ -255,9 +255,7 @@ BsonDoc command_beginning(DocView command, DocView beginning) {
 }
 
 BsonDoc beginning_at(std::uint64_t time) {
-  BsonWriter out;
-  out.append_timestamp("startAtOperationTime", time);
-  return std::move(out).finish();
+  return BsonWriter().append_timestamp("startAtOperationTime", time).finish();
 }
 
 // Where all shards begin: at the time of an event that only one of them may have. From 6.0 on a shard that is told its
@@ -324,8 +322,7 @@ Result<std::unique_ptr<DocumentStage>> stages_here(Context& context, const Aggre
   }
   auto parsed = std::make_unique<pipeline::Meter>(context.shared.memory.cursors, "the parsed pipeline",
                                                   pipeline::any_number_of_bytes);
-  auto stages = pipeline::parse_stages(spec.stages, pipeline::ParseScope(parsed.get()));
-  if (stages.has_error()) return std::move(stages.error());
+  SPILLWAY_TRY(stages, pipeline::parse_stages(spec.stages, pipeline::ParseScope(parsed.get())));
   return std::make_unique<PipelineStage>(*std::move(stages), std::move(parsed), context.shared.memory.cursors);
 }
 
@@ -360,10 +357,8 @@ Task<Result<Response>> open_change_stream(Context& context, Client& client, cons
   }
   if (auto valid = aggregate.pipeline.validate(); valid.has_error()) co_return valid.error();
   TakeCopyRoom taking_room(context, request, 4);
-  auto room = co_await taking_room;
-  if (room.has_error()) co_return std::move(room.error());
-  auto spec = read_spec(aggregate);
-  if (spec.has_error()) co_return std::move(spec.error());
+  SPILLWAY_CO_TRY(room, co_await taking_room);
+  SPILLWAY_CO_TRY(spec, read_spec(aggregate));
   auto stages = stages_here(context, aggregate, *spec);
   const bool by_shard = stages.has_error() && stages.error().is(ErrorCode::command_not_supported);
   if (stages.has_error() && !by_shard) co_return std::move(stages.error());
@@ -380,11 +375,9 @@ Task<Result<Response>> open_change_stream(Context& context, Client& client, cons
   if (shards.size() == 0) co_return empty_stream(request, collection);
   BsonDoc for_shard = by_shard ? stages_for_shard(aggregate, spec->stages) : BsonDoc();
   if (by_shard) {
-    auto parsing = run_stages_on_shard(context, routed, shards.front(), for_shard, std::nullopt);
-    if (auto parsed = co_await parsing; parsed.has_error()) co_return std::move(parsed.error());
+    SPILLWAY_AWAIT(parsed, run_stages_on_shard(context, routed, shards.front(), for_shard, std::nullopt));
   }
-  auto kept = reserve_kept(context, request, collection);
-  if (kept.has_error()) co_return std::move(kept.error());
+  SPILLWAY_CO_TRY(kept, reserve_kept(context, request, collection));
   ActiveCursor cursor(context, make_cursor(client, request, collection, *std::move(kept)));
   cursor->tailable = cursor->await_data = cursor->change_stream = true;
   cursor->batch_size = aggregate.first.size.value_or(0);
@@ -461,8 +454,7 @@ struct Filling {
   Task<Result<void>> unpark_all() {
     for (RemoteCursor& remote : cursor.remotes) {
       if (!remote.must_unpark()) continue;
-      auto unparking = unpark(context, remote, request.interrupt);
-      if (auto unparked = co_await unparking; unparked.has_error()) co_return unparked;
+      SPILLWAY_AWAIT(unparked, unpark(context, remote, request.interrupt));
     }
     co_return Result<void>();
   }
@@ -472,8 +464,7 @@ struct Filling {
     DocumentStage& stage = *cursor.stage;
     if (auto pushed = stage.push(event); pushed.has_error()) return std::move(pushed.error());
     do {
-      const auto next = stage.front();
-      if (next.has_error()) return next.error();
+      SPILLWAY_TRY(next, stage.front());
       if (*next != nullptr) return std::optional(stage.pop());
     } while (stage.busy());
     return std::optional<BsonDoc>();
@@ -501,24 +492,20 @@ struct Filling {
     if (event.validate().has_error()) co_return malformed_reply("an event");
     std::optional<LookedUp> changed;
     if (looks_up) {
-      auto found = co_await look_up_changed(context, request, event);
-      if (found.has_error()) co_return std::move(found.error());
+      SPILLWAY_CO_TRY(found, co_await look_up_changed(context, request, event));
       changed = *std::move(found);
     }
     // Copies that last while a shard runs the stages are paid for; the others end before there is a wait.
     const std::size_t copied_bytes = event.size() + (changed ? changed->document.size() : 0);
     Reservation room;
     if (staged_by_shard && copied_bytes > copies_free_bytes) {
-      auto taking = take_reservation(context, request, context.shared.memory.cursors, copied_bytes,
-                                     "an event whose stages a shard runs");
-      auto taken = co_await taking;
-      if (taken.has_error()) co_return std::move(taken.error());
+      SPILLWAY_AWAIT(taken, take_reservation(context, request, context.shared.memory.cursors, copied_bytes,
+                                             "an event whose stages a shard runs"));
       room = *std::move(taken);
     }
     BsonDoc made = copy_without(event, sort_key);
     if (looks_up) {
-      auto with = with_document(made, changed);
-      if (with.has_error()) co_return std::move(with.error());
+      SPILLWAY_CO_TRY(with, with_document(made, changed));
       made = *std::move(with);
       changed.reset();
     }
@@ -543,9 +530,7 @@ struct Filling {
                    "an event of the change stream and the document that was looked up are larger than 16 MB");
     }
     BsonWriter out;
-    for (const Element& field : event) {
-      if (field.name != "fullDocument") out.append_element(field);
-    }
+    out.append_elements(event, [](std::string_view name) { return name != "fullDocument"; });
     if (found) {
       out.append("fullDocument", found->document);
     } else {
@@ -592,8 +577,7 @@ struct Filling {
       if (!has) added.insert(shard);
     }
     if (added.size() > 0) {
-      auto opening = open(added, std::max(stream().shards_known_at, stream().began_at));
-      if (auto opened = co_await opening; opened.has_error()) co_return opened;
+      SPILLWAY_AWAIT(opened, open(added, std::max(stream().shards_known_at, stream().began_at)));
     }
     stream().shards_known_at = std::max(stream().shards_known_at, *known);
     co_return Result<void>();
@@ -607,10 +591,8 @@ struct Filling {
     while (!is_full()) {
       if (slice.is_over(std::exchange(step_bytes, 0))) co_await slice.next();
       if (const Error* why = shard::requested_of(request.interrupt)) co_return *why;
-      auto unparking = unpark_all();
-      if (auto unparked = co_await unparking; unparked.has_error()) co_return unparked;
-      auto next = stream().next(cursor.remotes);
-      if (next.has_error()) co_return std::move(next.error());
+      SPILLWAY_AWAIT(unparked, unpark_all());
+      SPILLWAY_CO_TRY(next, stream().next(cursor.remotes));
       using Kind = ChangeStream::Next::Kind;
       switch (next->kind) {
         case Kind::skipped: continue;
@@ -621,14 +603,12 @@ struct Filling {
           before.drop_documents();
           catalog::ShardSet shard;
           shard.insert(before.shard);
-          auto opening = open(shard, next->time + 1);
-          if (auto opened = co_await opening; opened.has_error()) co_return opened;
+          SPILLWAY_AWAIT(opened, open(shard, next->time + 1));
           continue;
         }
         case Kind::unknown: {
           if (batch.count() > 0) co_return Result<void>();
-          auto looking = look_for_shards(next->time, deadline);
-          if (auto looked = co_await looking; looked.has_error()) co_return looked;
+          SPILLWAY_AWAIT(looked, look_for_shards(next->time, deadline));
           if (stream().shards_known_at >= next->time) continue;
           waits = true;
           co_return Result<void>();
@@ -638,8 +618,7 @@ struct Filling {
         case Kind::event: break;
       }
       step_bytes = next->event.size();
-      auto fitted = co_await put_event(next->event, cursor.remotes[next->remote].shard);
-      if (fitted.has_error()) co_return std::move(fitted.error());
+      SPILLWAY_CO_TRY(fitted, co_await put_event(next->event, cursor.remotes[next->remote].shard));
       if (!*fitted) co_return Result<void>();
       stream().take(cursor.remotes, *next);
     }
@@ -650,13 +629,11 @@ struct Filling {
 Task<Result<void>> fill_changes(Filling& filling, TimePoint deadline) {
   const std::uint64_t heard = filling.context.shared.clock.now();
   if (heard > filling.stream().shards_known_at + shards_known_within) {
-    auto looking = filling.look_for_shards(heard, deadline);
-    if (auto looked = co_await looking; looked.has_error()) co_return looked;
+    SPILLWAY_AWAIT(looked, filling.look_for_shards(heard, deadline));
   }
   for (;;) {
     if (auto taken = filling.take_replies(); taken.has_error()) co_return taken;
-    auto moving = filling.fill(deadline);
-    if (auto moved = co_await moving; moved.has_error()) co_return moved;
+    SPILLWAY_AWAIT(moved, filling.fill(deadline));
     if (!filling.waits || filling.batch.count() > 0) co_return Result<void>();
     // Also of a client that does not wait: its next getMore finds what has come.
     filling.ask(deadline);

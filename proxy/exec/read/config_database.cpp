@@ -51,8 +51,7 @@ Task<Result<void>> run_over(Context& context, const Request& request, std::strin
     catalog::visit_config_documents(collection, request.routes->table(), params, take, first);
     for (const BsonDoc& document : documents) {
       if (!run.wants_more()) break;
-      auto pushing = run.push(document);
-      if (auto pushed = co_await pushing; pushed.has_error()) co_return pushed;
+      SPILLWAY_AWAIT(pushed, run.push(document));
     }
     if (documents.size() < documents_at_once) break;
   }
@@ -63,14 +62,9 @@ pipeline::DocumentQuery::Take keep_in(KeptDocuments& kept) {
   return [&kept](BsonDoc document) { return kept.add(std::move(document)); };
 }
 
-std::string_view first_string(DocView body) {
-  const Element first = body.first();
-  return first.is_string() ? first.as_string() : std::string_view();
-}
-
 pipeline::FindQuery filter_of(const Request& request) {
   pipeline::FindQuery find;
-  if (const ValueView query = request.body["query"]; query.is_document()) find.filter = query.as_document();
+  find.filter = request.body["query"].to_document();
   return find;
 }
 
@@ -88,8 +82,7 @@ Task<Result<Response>> answer_documents(Context& context, Client& client, const 
                                         KeptDocuments documents, std::string_view collection, FirstBatch first) {
   const std::size_t bytes = documents.used_bytes();
   // From here on the cursor pays for all of it.
-  auto kept = reserve_kept(context, request, collection, bytes, documents.take_room());
-  if (kept.has_error()) co_return std::move(kept.error());
+  SPILLWAY_CO_TRY(kept, reserve_kept(context, request, collection, bytes, documents.take_room()));
   ActiveCursor cursor(context, make_cursor(client, request, collection, *std::move(kept)));
   cursor->stage = std::make_unique<DocumentListStage>(documents.take_documents());
   cursor->stage_finished = true;
@@ -98,28 +91,22 @@ Task<Result<Response>> answer_documents(Context& context, Client& client, const 
 }
 
 Task<Result<Response>> config_find(Context& context, Client& client, const Request& request) {
-  auto find = parse_find(request.body);
-  if (find.has_error()) co_return find.error();
+  SPILLWAY_CO_TRY(find, parse_find(request.body));
   MemoryBudget& budget = context.shared.memory.cursors;
   KeptDocuments kept(budget);
   const pipeline::FindQuery query{find->filter, find->sort, find->projection, find->skip, find->limit};
-  auto running = run_over(context, request, find->collection,
-                          pipeline::DocumentQuery::of_find(query, budget, keep_in(kept)));
-  const auto ran = co_await running;
-  if (ran.has_error()) co_return ran.error();
+  SPILLWAY_AWAIT(ran, run_over(context, request, find->collection,
+                               pipeline::DocumentQuery::of_find(query, budget, keep_in(kept))));
   auto answering = answer_documents(context, client, request, std::move(kept), find->collection, find->first);
   co_return co_await answering;
 }
 
 Task<Result<Response>> config_aggregate(Context& context, Client& client, const Request& request) {
-  auto aggregate = parse_aggregate(request.body);
-  if (aggregate.has_error()) co_return aggregate.error();
+  SPILLWAY_CO_TRY(aggregate, parse_aggregate(request.body));
   MemoryBudget& budget = context.shared.memory.cursors;
   KeptDocuments kept(budget);
-  auto running = run_over(context, request, aggregate->collection,
-                          pipeline::DocumentQuery::of_pipeline(aggregate->pipeline, budget, keep_in(kept)));
-  const auto ran = co_await running;
-  if (ran.has_error()) co_return ran.error();
+  SPILLWAY_AWAIT(ran, run_over(context, request, aggregate->collection,
+                               pipeline::DocumentQuery::of_pipeline(aggregate->pipeline, budget, keep_in(kept))));
   auto answering =
       answer_documents(context, client, request, std::move(kept), aggregate->collection, aggregate->first);
   co_return co_await answering;
@@ -131,16 +118,13 @@ Task<Result<Response>> config_count(Context& context, const Request& request) {
     ++n;
     return {};
   };
-  auto running = run_over(context, request, first_string(request.body),
+  auto running = run_over(context, request, request.body.first().to_text(),
                           pipeline::DocumentQuery::of_find(filter_of(request), context.shared.memory.replies, count));
-  const auto ran = co_await running;
-  if (ran.has_error()) co_return ran.error();
+  SPILLWAY_CO_TRY(ran, co_await running);
   n = std::max<std::int64_t>(0, n - request.body["skip"].truncated_int64().value_or(0));
   const std::int64_t limit = std::abs(request.body["limit"].truncated_int64().value_or(0));
   if (limit > 0) n = std::min(n, limit);
-  BsonWriter reply;
-  reply.append("n", static_cast<std::int32_t>(n));
-  co_return ok_response(std::move(reply));
+  co_return ok_response(BsonWriter().append("n", static_cast<std::int32_t>(n)));
 }
 
 Task<Result<Response>> config_distinct(Context& context, const Request& request) {
@@ -150,9 +134,7 @@ Task<Result<Response>> config_distinct(Context& context, const Request& request)
   KeptDocuments paid(budget);
   absl::btree_set<BsonDoc, ValueOrder> values;
   const auto add = [&](ValueView value) -> Result<void> {
-    BsonWriter holder;
-    holder.append("", value);
-    if (!values.insert(std::move(holder).finish()).second) return {};
+    if (!values.insert(BsonWriter().append("", value).finish()).second) return {};
     return paid.charge(2 * value.bytes.size() + 128);  // here, and in the reply
   };
   const auto take = [&](const BsonDoc& document) -> Result<void> {
@@ -163,10 +145,8 @@ Task<Result<Response>> config_distinct(Context& context, const Request& request)
     }
     return {};
   };
-  auto running = run_over(context, request, first_string(request.body),
-                          pipeline::DocumentQuery::of_find(filter_of(request), budget, take));
-  const auto ran = co_await running;
-  if (ran.has_error()) co_return ran.error();
+  SPILLWAY_AWAIT(ran, run_over(context, request, request.body.first().to_text(),
+                               pipeline::DocumentQuery::of_find(filter_of(request), budget, take)));
   BsonWriter reply;
   reply.begin_array("values");
   for (const BsonDoc& value : values) reply.append_item(value.view().first());

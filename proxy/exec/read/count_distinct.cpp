@@ -35,10 +35,8 @@ struct CountWindow {
 
 Result<CountWindow> count_window(DocView body) {
   CountWindow window;
-  const auto limit = number_argument("limit", body["limit"]);
-  if (limit.has_error()) return limit.error();
-  const auto skip = number_argument("skip", body["skip"]);
-  if (skip.has_error()) return skip.error();
+  SPILLWAY_TRY(limit, number_argument("limit", body["limit"]));
+  SPILLWAY_TRY(skip, number_argument("skip", body["skip"]));
   window.limit = limit->value_or(0);
   window.skip = skip->value_or(0);
   if (window.skip < 0) return negative_argument("skip", window.skip);
@@ -47,8 +45,7 @@ Result<CountWindow> count_window(DocView body) {
   }
   window.limit = std::abs(window.limit);  // as many, in one batch: the same for a count
   if (window.limit == 0) return window;
-  const auto sum = shard_limit(window.limit, window.skip);
-  if (sum.has_error()) return sum.error();
+  SPILLWAY_TRY(sum, shard_limit(window.limit, window.skip));
   window.shard_limit = *sum;
   return window;
 }
@@ -109,8 +106,7 @@ Task<Result<Response>> merge_distinct(Context& context, const Request& request, 
   DistinctMerge merge(std::move(arrays), context.shared.memory.cursors);
   TimeSlice slice(context.pump);
   for (;;) {
-    auto more = merge.step();
-    if (more.has_error()) co_return more.error();
+    SPILLWAY_CO_TRY(more, merge.step());
     if (!*more) co_return Response(std::move(merge).reply(request.at_cluster_time));
     if (!slice.is_over(DistinctMerge::values_per_step * DistinctMerge::bytes_of_value)) continue;
     co_await slice.next();
@@ -121,22 +117,17 @@ Task<Result<Response>> merge_distinct(Context& context, const Request& request, 
 }  // namespace
 
 Task<Result<Response>> count_command(Context& context, Client&, const Request& request) {
-  auto collection = collection_argument(request.body);
-  if (collection.has_error()) co_return collection.error();
-  auto query = document_argument("query", request.body["query"]);
-  if (query.has_error()) co_return query.error();
+  SPILLWAY_CO_TRY(collection, collection_argument(request.body));
+  SPILLWAY_CO_TRY(query, document_argument("query", request.body["query"]));
   if (reads_own_config(request)) {
     co_return co_await config_count(context, request);
   }
-  auto targets = read_targets(request, request.db, *collection, *query, request.body["collation"]);
-  if (targets.has_error()) co_return targets.error();
+  SPILLWAY_CO_TRY(targets, read_targets(request, request.db, *collection, *query, request.body["collation"]));
   // A mongos says of one shard, too, what it has counted.
   if (targets->shards.size() == 1 && !context.in_cluster()) co_return co_await forward_read(context, request, *targets);
-  auto window = count_window(request.body);
-  if (window.has_error()) co_return window.error();
+  SPILLWAY_CO_TRY(window, count_window(request.body));
   TakeCopyRoom taking_room(context, request);
-  const auto room = co_await taking_room;
-  if (room.has_error()) co_return room.error();
+  SPILLWAY_CO_TRY(room, co_await taking_room);
   BsonWriter body;
   copy_command(body, request, {"limit", "skip"});
   if (window->shard_limit > 0) body.append("limit", window->shard_limit);
@@ -154,24 +145,19 @@ Task<Result<Response>> count_command(Context& context, Client&, const Request& r
 }
 
 Task<Result<Response>> distinct_command(Context& context, Client&, const Request& request) {
-  auto collection = collection_argument(request.body);
-  if (collection.has_error()) co_return collection.error();
-  auto query = document_argument("query", request.body["query"]);
-  if (query.has_error()) co_return query.error();
+  SPILLWAY_CO_TRY(collection, collection_argument(request.body));
+  SPILLWAY_CO_TRY(query, document_argument("query", request.body["query"]));
   if (reads_own_config(request)) {
     co_return co_await config_distinct(context, request);
   }
-  auto targets = read_targets(request, request.db, *collection, *query, request.body["collation"]);
-  if (targets.has_error()) co_return targets.error();
-  const auto checked = co_await check_transaction(context, request, targets->shards);
-  if (checked.has_error()) co_return checked.error();
+  SPILLWAY_CO_TRY(targets, read_targets(request, request.db, *collection, *query, request.body["collation"]));
+  SPILLWAY_CO_TRY(checked, co_await check_transaction(context, request, targets->shards));
   // A mongos sorts one shard's values, too.
   const bool passes = !context.in_cluster() || !targets->simple_collation ||
                       !is_simple_collation(request.body["collation"]);
   if (targets->shards.size() == 1 && passes) co_return co_await forward_read(context, request, *targets);
   TakeCopyRoom taking_room(context, request);
-  const auto room = co_await taking_room;
-  if (room.has_error()) co_return room.error();
+  SPILLWAY_CO_TRY(room, co_await taking_room);
   BsonWriter body;
   copy_command(body, request, {});
   const BsonDoc command = std::move(body).finish();

@@ -24,8 +24,7 @@ DistinctMerge::DistinctMerge(std::vector<DocView> arrays, MemoryBudget& budget)
 Result<bool> DistinctMerge::step() {
   std::size_t left = values_per_step;
   while (left > 0 && array_ < arrays_.size()) {
-    auto read = read_run(left);
-    if (read.has_error()) return read.error();
+    SPILLWAY_TRY(read, read_run(left));
     left -= std::min(left, *read);
   }
   while (left > 0 && array_ == arrays_.size() && !heap_.empty()) {

@@ -57,7 +57,7 @@ struct Selection {
 Result<Selection> write_selection(DocView inner) {
   const std::string_view name = inner.first().name;
   if (name == "findAndModify" || name == "findandmodify") {
-    return Selection{document_or_empty(inner["query"]), inner["collation"]};
+    return Selection{inner["query"].to_document(), inner["collation"]};
   }
   const ValueView operations = inner[name == "update" ? "updates" : "deletes"];
   if (!operations.is_array() || operations.as_document().count() != 1) {
@@ -65,7 +65,7 @@ Result<Selection> write_selection(DocView inner) {
   }
   const Element first = operations.as_document().first();
   if (!first.is_document()) return Selection();
-  return Selection{document_or_empty(first.as_document()["q"]), first.as_document()["collation"]};
+  return Selection{first.as_document()["q"].to_document(), first.as_document()["collation"]};
 }
 
 std::string_view stage_name(std::string_view command, const Targets& targets, bool sorted) noexcept {
@@ -86,8 +86,7 @@ Result<ExplainHalves> explain_halves(Context& context, const Request& request, c
     refusal = std::move(here.error());
     if (!refusal.is(ErrorCode::command_not_supported) || !context.in_cluster()) return refusal;
   }
-  auto divided = pipeline::split_for_merger(aggregate.pipeline);
-  if (divided.has_error()) return std::move(divided.error());
+  SPILLWAY_TRY(divided, pipeline::split_for_merger(aggregate.pipeline));
   ExplainHalves halves{"mongos", std::move(divided->shard_part), std::move(divided->merge_part), divided->needs_merge};
   if (halves.merge_part.view().empty() && divided->merge_sort.view().empty()) return halves;
   if (!shards_may_merge(context)) return refusal;
@@ -102,21 +101,16 @@ Result<ExplainPlan> plan_aggregate_explain(Context& context, const Request& requ
   with_cursor.append_elements(inner);
   if (!inner["cursor"].exists()) with_cursor.begin_document("cursor").end();
   plan.inner = std::move(with_cursor).finish();
-  auto aggregate = parse_aggregate(plan.inner);
-  if (aggregate.has_error()) return aggregate.error();
+  SPILLWAY_TRY(aggregate, parse_aggregate(plan.inner));
   if (context.in_cluster()) {
     if (auto checked = refuse_router_options(plan.inner); checked.has_error()) return std::move(checked.error());
   }
-  if (auto checked = refuse_unjudged(context, aggregate->pipeline); checked.has_error()) {
-    return std::move(checked.error());
-  }
-  auto planned = plan_aggregate(context, request, *aggregate);
-  if (planned.has_error()) return planned.error();
+  SPILLWAY_TRY(judged, refuse_unjudged(context, aggregate->pipeline));
+  SPILLWAY_TRY(planned, plan_aggregate(context, request, *aggregate));
   plan.targets = planned->targets;
   if (planned->whole) return plan;
   if (auto valid = aggregate->pipeline.validate(); valid.has_error()) return valid.error();
-  auto divided = explain_halves(context, request, *aggregate, *planned);
-  if (divided.has_error()) return divided.error();
+  SPILLWAY_TRY(divided, explain_halves(context, request, *aggregate, *planned));
   plan.divided = *std::move(divided);
   if (plan.divided->merge_type != "mongos") plan.whole = BsonDoc(plan.inner.view());
   BsonWriter out;
@@ -149,19 +143,16 @@ Result<ExplainPlan> plan_explain(Context& context, const Request& request, DocVi
   Selection selection{{}, inner["collation"]};
   bool sorted = false;
   if (command.name == "find") {
-    auto find = parse_find(inner);
-    if (find.has_error()) return find.error();
+    SPILLWAY_TRY(find, parse_find(inner));
     selection.filter = find->filter;
     sorted = !find->sort.empty();
   } else if (command.name == "count" || command.name == "distinct") {
-    selection.filter = document_or_empty(inner["query"]);
+    selection.filter = inner["query"].to_document();
   } else {
-    auto of_write = write_selection(inner);
-    if (of_write.has_error()) return of_write.error();
+    SPILLWAY_TRY(of_write, write_selection(inner));
     selection = *of_write;
   }
-  auto targets = read_targets(request, request.db, command.as_string(), selection.filter, selection.collation);
-  if (targets.has_error()) return targets.error();
+  SPILLWAY_TRY(targets, read_targets(request, request.db, command.as_string(), selection.filter, selection.collation));
   plan.targets = *std::move(targets);
   plan.stage = stage_name(command.name, plan.targets, sorted);
   return plan;
@@ -220,7 +211,7 @@ void append_shard(BsonWriter& out, const Context& context, const Routes& routes,
   out.append("shardName", routes.shard(outcome.shard).name);
   out.append("connectionString", connection_string_of(context.gateway.states()[outcome.shard]));
   if (append_shown(out, outcome.body(), bytes_max, [](std::string_view name) { return name == "serverInfo"; })) {
-    append_shown(out, document_or_empty(outcome.body()["queryPlanner"]), bytes_max, [](auto) { return true; });
+    append_shown(out, outcome.body()["queryPlanner"].to_document(), bytes_max, [](auto) { return true; });
   }
   out.end();
 }
@@ -233,8 +224,7 @@ void append_all_plans(BsonWriter& out, const Routes& routes, const ShardOutcomes
     out.begin_document_item();
     out.append("shardName", routes.shard(outcome.shard).name);
     out.begin_array("allPlans");
-    const ValueView plans = outcome.body().find_path("executionStats.allPlansExecution");
-    for (const Element& plan : plans.is_array() ? plans.as_document() : DocView()) {
+    for (const Element& plan : outcome.body().find_path("executionStats.allPlansExecution").to_array()) {
       if (out.size() + plan.bytes.size() <= bytes_max) {
         out.append_item(ValueView(plan));
         continue;
@@ -280,7 +270,7 @@ void append_execution(BsonWriter& out, const Routes& routes, const ExplainPlan& 
   for (const ShardOutcome& outcome : outcomes) {
     out.begin_document_item();
     out.append("shardName", routes.shard(outcome.shard).name);
-    append_shown(out, document_or_empty(outcome.body()["executionStats"]), bytes_max,
+    append_shown(out, outcome.body()["executionStats"].to_document(), bytes_max,
                  [](std::string_view name) { return name != "allPlansExecution"; });
     out.end();
   }
@@ -354,11 +344,10 @@ Result<Explained> subject_of(const Request& request) {
   Explained subject;
   if (request.name == "aggregate") {
     BsonWriter out;
-    for (auto at = request.body.begin(); !at.done(); ++at) {
-      if (at->name == "explain" || is_stripped_from_request(at->name) || is_generic_argument(at->name)) continue;
-      out.append_element(*at);
-    }
-    subject.inner = std::move(out).finish();
+    out.append_elements(request.body, [](std::string_view name) {
+      return name != "explain" && !is_stripped_from_request(name) && !is_generic_argument(name);
+    });
+    subject.inner = out.finish();
     subject.verbosity = "queryPlanner";
     return subject;
   }
@@ -386,9 +375,7 @@ BsonDoc explain_of(DocView command, std::string_view verbosity, const Request& r
   // Shards look at those outside only; those of the explained command count, as at a mongos.
   const auto inner = [command](std::string_view name) { return command[name].exists() ? name : std::string_view(); };
   append_generic_arguments(body, request, {inner("maxTimeMS"), inner("readConcern"), inner("comment")});
-  for (const std::string_view name : {"maxTimeMS", "readConcern", "comment"}) {
-    if (const ValueView value = command[name]; value.exists()) body.append(name, value);
-  }
+  for (const std::string_view name : {"maxTimeMS", "readConcern", "comment"}) body.append(name, command[name]);
   return std::move(body).finish();
 }
 
@@ -406,12 +393,9 @@ Task<std::optional<Error>> ask_about_whole(Context& context, const Request& requ
 Task<Result<Response>> explain_command(Context& context, Client&, const Request& request) {
   // Four copies: the explained command from the client, whole and divided for the shards, and the command around it.
   TakeCopyRoom taking_room(context, request, 4);
-  const auto room = co_await taking_room;
-  if (room.has_error()) co_return room.error();
-  auto subject = subject_of(request);
-  if (subject.has_error()) co_return subject.error();
-  auto plan = plan_explain(context, request, subject->inner);
-  if (plan.has_error()) co_return plan.error();
+  SPILLWAY_CO_TRY(room, co_await taking_room);
+  SPILLWAY_CO_TRY(subject, subject_of(request));
+  SPILLWAY_CO_TRY(plan, plan_explain(context, request, subject->inner));
   if (!plan->whole.view().empty()) {
     auto refused = co_await ask_about_whole(context, request, *plan);
     if (refused) co_return *std::move(refused);

@@ -3,7 +3,6 @@
 
 #include <utility>
 
-#include "proxy/exec/core/command.h"
 #include "proxy/exec/core/file_chunks.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/cursors/take_memory.h"
@@ -40,10 +39,8 @@ Task<Result<Response>> file_md5_command(Context& context, Client&, const Request
   const std::string chunks = chunks_of_file(request.body);
   if (chunks.empty()) co_return Error(ErrorCode::invalid_namespace, "'root' must be of type String");
   TakeCopyRoom taking_room(context, request, 2);
-  const auto room = co_await taking_room;
-  if (room.has_error()) co_return room.error();
-  auto targets = chunk_targets(request, chunks, nullptr);
-  if (targets.has_error()) co_return targets.error();
+  SPILLWAY_CO_TRY(room, co_await taking_room);
+  SPILLWAY_CO_TRY(targets, chunk_targets(request, chunks, nullptr));
   if (targets->shards.size() == 1) co_return co_await forward_read(context, request, *targets);
   const shard::CallOptions options = read_options(context, request);
   BsonDoc state;  // {md5state: …} of the last answer
@@ -55,8 +52,7 @@ Task<Result<Response>> file_md5_command(Context& context, Client&, const Request
                       fmt::format("{} must be sharded by {{files_id: 1}} or {{files_id: 1, n: 1}}", chunks));
     }
     const BsonDoc body = next_part(request, summed, state);
-    auto call = call_shard(context, {targets->shards.front(), targets->by(), shard::Command::of_body(body)}, options);
-    ShardOutcome outcome = co_await call;
+    ShardOutcome outcome = co_await call_shard(context, targets->shards.front(), targets->by(), body, options);
     if (outcome.error) co_return *std::move(outcome.error);
     const std::int64_t now = outcome.body()["numChunks"].to_int64().value_or(-1);
     if (now == summed) co_return passthrough_ok(std::move(outcome.reply));
@@ -65,9 +61,7 @@ Task<Result<Response>> file_md5_command(Context& context, Client&, const Request
       co_return Error(ErrorCode::internal_error, "a shard's part of a file's checksum makes no sense");
     }
     summed = static_cast<std::int32_t>(now);
-    BsonWriter kept;
-    kept.append_element(next);
-    state = std::move(kept).finish();
+    state = BsonWriter().append_element(next).finish();
   }
 }
 

@@ -36,8 +36,7 @@ namespace {
 
 // Leaves the number unchanged when the field is null.
 Result<void> take_number(std::int64_t& number, const Element& field) {
-  auto given = number_argument(field.name, field);
-  if (given.has_error()) return given.error();
+  SPILLWAY_TRY(given, number_argument(field.name, field));
   if (!*given) return {};
   number = **given;
   if (number < 0) return negative_argument(field.name, number);
@@ -111,8 +110,7 @@ Result<FindArguments> parse_find(DocView body, const ElementIndex* fields) {
     const std::size_t which = find_fields.find(at->name);
     if (which == find_fields.absent || (seen & 1u << which) != 0) continue;
     seen |= 1u << which;
-    if (auto taken = take_field(find, static_cast<FindField>(which), *at); taken.has_error())
-      return taken.error();
+    SPILLWAY_TRY(taken, take_field(find, static_cast<FindField>(which), *at));
   }
   if (find.await_data && !find.tailable) {
     return Error(ErrorCode::failed_to_parse,
@@ -149,8 +147,7 @@ Result<BsonDoc> scatter_command(const Request& request, const FindArguments& fin
     out.append("projection", find.projection);
   }
   if (find.limit > 0) {
-    const auto limit = shard_limit(find.limit, find.skip);
-    if (limit.has_error()) return limit.error();
+    SPILLWAY_TRY(limit, shard_limit(find.limit, find.skip));
     out.append("limit", *limit);
   }
   // As of a mongos, documents that were merged have none.
@@ -291,12 +288,10 @@ Result<SortProjection> plan_merge(const Context& context, const FindArguments& f
   const bool sorted = !find.sort.empty();
   if (sorted && find.sort["$natural"].exists()) return SortProjection();
   if (!sorted && !catalog::orders_by_distance(find.filter)) return SortProjection();
-  auto pattern = sorted ? SortPattern::parse(find.sort) : SortPattern::by_distance();
-  if (pattern.has_error()) return pattern.error();
+  SPILLWAY_TRY(pattern, sorted ? SortPattern::parse(find.sort) : SortPattern::by_distance());
   const bool offered = all_offer_sort_key(context, targets.shards);
-  auto plan = sorted ? plan_sort_projection(find.sort, find.projection, targets.simple_collation, offered)
-                     : plan_distance_projection(find.projection, offered);
-  if (plan.has_error()) return plan.error();
+  SPILLWAY_TRY(plan, sorted ? plan_sort_projection(find.sort, find.projection, targets.simple_collation, offered)
+                            : plan_distance_projection(find.projection, offered));
   cursor.merge.sort = *std::move(pattern);
   cursor.merge.sort_keys = plan->source;
   cursor.merge.strip_fields = plan->strip_fields;
@@ -305,16 +300,14 @@ Result<SortProjection> plan_merge(const Context& context, const FindArguments& f
 
 Task<Result<Response>> find_on_many(Context& context, Client& client, const Request& request,
                                     const FindArguments& find, const Targets& targets) {
-  auto kept = reserve_kept(context, request, find.collection, kept_sort_bytes(find.sort));
-  if (kept.has_error()) co_return std::move(kept.error());
+  SPILLWAY_CO_TRY(kept, reserve_kept(context, request, find.collection, kept_sort_bytes(find.sort)));
   ActiveCursor cursor(context, make_cursor(client, request, find.collection, *std::move(kept)));
   cursor->no_timeout = find.no_cursor_timeout;
   cursor->allow_partial = find.allow_partial;
   cursor->batch_size = find.first.size.value_or(0);
   cursor->merge.skip_remaining = find.skip;
   if (find.limit > 0) cursor->merge.limit_remaining = find.limit;
-  auto plan = plan_merge(context, find, targets, *cursor);
-  if (plan.has_error()) co_return plan.error();
+  SPILLWAY_CO_TRY(plan, plan_merge(context, find, targets, *cursor));
   if (find.tailable) {
     co_return Error(ErrorCode::illegal_operation,
                     "tailable cursors are not possible on a sharded collection");
@@ -325,10 +318,8 @@ Task<Result<Response>> find_on_many(Context& context, Client& client, const Requ
   cursor->whole_documents = find.projection.empty();
   const std::int64_t asked = opening_batch_size(context, find, *cursor, targets.shards.size());
   TakeCopyRoom taking_room(context, request);
-  auto room = co_await taking_room;
-  if (room.has_error()) co_return std::move(room.error());
-  auto body = scatter_command(request, find, *plan, asked);
-  if (body.has_error()) co_return body.error();
+  SPILLWAY_CO_TRY(room, co_await taking_room);
+  SPILLWAY_CO_TRY(body, scatter_command(request, find, *plan, asked));
   const auto expected = expected_reply_bytes(context, *cursor, asked);
   auto failed = co_await open_remotes(context, request, *cursor, targets, *body, expected);
   if (failed) co_return *failed;
@@ -374,13 +365,11 @@ Task<Result<Response>> find_on_one(Context& context, Client& client, const Reque
 Task<Result<Response>> find_in_steps(Context& context, Client& client, const Request& request, FindArguments find,
                                      Targets targets) {
   if (request.txn_number) {
-    auto checked = co_await check_transaction(context, request, targets.shards);
-    if (checked.has_error()) co_return checked.error();
+    SPILLWAY_CO_TRY(checked, co_await check_transaction(context, request, targets.shards));
   }
   count_targets(context.shared.metrics.find, targets);
   if (targets.shards.size() > 1) co_return co_await find_on_many(context, client, request, find, targets);
-  const auto room = room_for_copies(context, request.body.size());
-  if (room.has_error()) co_return room.error();
+  SPILLWAY_CO_TRY(room, room_for_copies(context, request.body.size()));
   auto answered = co_await find_on_one(context, client, request, find, targets);
   const bool missing = answered.has_error() ? is_unreachable(answered.error())
                                             : answered->failed && shard::is_retriable(answered->failure_code);
@@ -421,8 +410,7 @@ Result<Targets> read_targets(const Request& request, std::string_view db, std::s
     return targets;
   }
   targets.simple_collation = is_simple_collation(collation, targets.routing);
-  auto shards = targets.routing->target_filter(filter, targets.simple_collation);
-  if (shards.has_error()) return shards.error();
+  SPILLWAY_TRY(shards, targets.routing->target_filter(filter, targets.simple_collation));
   targets.shards = *std::move(shards);
   return targets;
 }

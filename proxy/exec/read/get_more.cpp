@@ -50,8 +50,7 @@ Result<GetMoreArguments> parse_get_more(const Context& context, const Request& r
   if (arguments.collection.empty() || arguments.collection.find('\0') != std::string_view::npos) {
     return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
   }
-  const auto batch_size = number_argument("getMore.batchSize", request.body["batchSize"]);
-  if (batch_size.has_error()) return batch_size.error();
+  SPILLWAY_TRY(batch_size, number_argument("getMore.batchSize", request.body["batchSize"]));
   arguments.batch_size = batch_size->value_or(0);
   if (arguments.batch_size < 0) return negative_argument("batchSize", arguments.batch_size);
   const bool is_zero = batch_size->has_value() && arguments.batch_size == 0;
@@ -94,8 +93,7 @@ Task<Result<Response>> get_more_on_shards(Context& context, const Request& reque
   }
   if (cursor->passes_through()) {
     // One shard's batch is the client's, as it comes; a little is merged with what the others have.
-    auto passed = co_await pass_one_batch(context, request, cursor, batch_size, false);
-    if (passed.has_error()) co_return std::move(passed.error());
+    SPILLWAY_CO_TRY(passed, co_await pass_one_batch(context, request, cursor, batch_size, false));
     if (*passed) co_return *std::move(*passed);
   }
   auto getting = get_more_on_many(context, request, std::move(cursor), batch_size);
@@ -150,11 +148,9 @@ std::optional<Error> planned_failure(Context& context, const Client& client, con
 }  // namespace
 
 Task<Result<Response>> get_more_command(Context& context, Client& client, const Request& request) {
-  auto arguments = parse_get_more(context, request);
-  if (arguments.has_error()) co_return arguments.error();
+  SPILLWAY_CO_TRY(arguments, parse_get_more(context, request));
   const NamespaceText ns(request.db, arguments->collection);
-  auto taken = co_await take_cursor(context, client, request, arguments->id, ns.view());
-  if (taken.has_error()) co_return taken.error();
+  SPILLWAY_CO_TRY(taken, co_await take_cursor(context, client, request, arguments->id, ns.view()));
   ActiveCursor cursor = *std::move(taken);
   const AtWork at_work(client, arguments->id);
   if (auto checked = check_cursor_rights(client, *cursor); checked.has_error()) {

@@ -77,19 +77,13 @@ bool shards_may_divide(const Context& context, const Targets& targets) {
   return true;
 }
 
-DocView only_document(DocView aggregation) noexcept {
-  const ValueView batch = aggregation.find_path("cursor.firstBatch");
-  const Element first = batch.is_array() ? batch.as_document().first() : Element();
-  return first.is_document() ? first.as_document() : DocView();
-}
-
 // {results, ok: 1}, or where they were written.
 Response answer_of(const Request& request, const InvolvedNamespace& output, const Response& aggregation) {
   BsonWriter out;
   const ValueView form = request.body["out"];
   if (output.collection.empty()) {
     const BsonDoc reply = aggregation.copy();
-    const ValueView results = only_document(reply)["results"];
+    const ValueView results = first_of_batch(reply)["results"];
     if (results.is_array()) {
       out.append("results", results);
     } else {
@@ -106,27 +100,22 @@ Response answer_of(const Request& request, const InvolvedNamespace& output, cons
 Task<Result<Response>> divide(Context& context, Client& client, const Request& request,
                               const InvolvedNamespace& output) {
   TakeCopyRoom taking_room(context, request, 2);
-  auto room = co_await taking_room;
-  if (room.has_error()) co_return std::move(room.error());
-  auto command = aggregation_of_map_reduce(request.body, output.db, output.collection, wall_clock_ms(),
-                                           context.shared.clock.now());
-  if (command.has_error()) co_return std::move(command.error());
-  auto aggregate = parse_aggregate(*command);
-  if (aggregate.has_error()) co_return std::move(aggregate.error());
+  SPILLWAY_CO_TRY(room, co_await taking_room);
+  SPILLWAY_CO_TRY(command, aggregation_of_map_reduce(request.body, output.db, output.collection, wall_clock_ms(),
+                                                     context.shared.clock.now()));
+  SPILLWAY_CO_TRY(aggregate, parse_aggregate(*command));
   Request inner = request;
   inner.name = "aggregate";
   inner.answers_router = true;
   inner.replace_body(*command);
-  auto plan = plan_aggregate(context, inner, *aggregate);
-  if (plan.has_error()) co_return std::move(plan.error());
+  SPILLWAY_CO_TRY(plan, plan_aggregate(context, inner, *aggregate));
   auto running = aggregate_on_shards(context, client, inner, *aggregate, *plan, only_on_one_shard("here"));
   auto answer = co_await running;
   if (answer.has_error() || answer->failed) co_return answer;
   std::size_t bytes = 0;
   for (const iovec& piece : answer->pieces()) bytes += piece.iov_len;
   auto reserving = take_reservation(context, request, context.shared.memory.replies, 2 * bytes, "mapReduce's results");
-  const auto reserved = co_await reserving;
-  if (reserved.has_error()) co_return reserved.error();
+  SPILLWAY_CO_TRY(reserved, co_await reserving);
   co_return answer_of(request, output, *answer);
 }
 

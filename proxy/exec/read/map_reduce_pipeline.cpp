@@ -79,7 +79,7 @@ void append_map_and_reduce(BsonWriter& out, DocView command) {
 
 void append_output(BsonWriter& out, DocView command, std::string_view db, std::string_view collection) {
   const ValueView form = command["out"];
-  const DocView modes = form.is_document() ? form.as_document() : DocView();
+  const DocView modes = form.to_document();
   const bool reduces = modes["reduce"].exists();
   if (!reduces && !modes["merge"].exists()) {
     out.begin_document_item().begin_document("$out").append("db", db).append("coll", collection).end().end();
@@ -127,10 +127,9 @@ Result<BsonDoc> aggregation_of_map_reduce(DocView command, std::string_view outp
   out.append_timestamp("clusterTime", cluster_time);
   if (const ValueView scope = command["scope"]; scope.is_document()) out.append("jsScope", scope);
   out.append("isMapReduce", true).end();
-  for (const Element& field : command) {
-    const bool both = field.name == "collation" || field.name == "bypassDocumentValidation" || field.name == "let";
-    if (both || is_generic_argument(field.name)) out.append_element(field);
-  }
+  out.append_elements(command, [](std::string_view name) {
+    return name == "collation" || name == "bypassDocumentValidation" || name == "let" || is_generic_argument(name);
+  });
   return std::move(out).finish();
 }
 

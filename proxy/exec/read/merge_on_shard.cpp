@@ -232,8 +232,7 @@ BsonDoc merger_command(const Request& request, const AggregateArguments& aggrega
 Task<Result<Response>> unite(Context& context, Client& client, const Request& request,
                              const AggregateArguments& aggregate, const Targets& targets,
                              const pipeline::SplitForMerger& divided) {
-  auto kept = reserve_kept(context, request, aggregate.collection);
-  if (kept.has_error()) co_return std::move(kept.error());
+  SPILLWAY_CO_TRY(kept, reserve_kept(context, request, aggregate.collection));
   ActiveCursor cursor(context, make_cursor(client, request, aggregate.collection, *std::move(kept)));
   cursor->batch_size = aggregate.first.size.value_or(0);
   const BsonDoc body = shard_command_for(request, divided, false);
@@ -259,10 +258,8 @@ Task<Result<Response>> aggregate_on_shards(Context& context, Client& client, con
                                            Error refusal) {
   // The halves, the command around each, and the merger's half with what is added to it.
   TakeCopyRoom taking_room(context, request, 4);
-  auto room = co_await taking_room;
-  if (room.has_error()) co_return std::move(room.error());
-  auto divided = pipeline::split_for_merger(aggregate.pipeline);
-  if (divided.has_error()) co_return std::move(divided.error());
+  SPILLWAY_CO_TRY(room, co_await taking_room);
+  SPILLWAY_CO_TRY(divided, pipeline::split_for_merger(aggregate.pipeline));
   if (divided->merge_part.view().empty() && divided->merge_sort.view().empty()) {
     co_return co_await unite(context, client, request, aggregate, plan.targets, *divided);
   }

@@ -22,8 +22,7 @@ Task<Result<void>> QueryRun::finish() {
 
 Task<Result<void>> QueryRun::run_steps() {
   for (;;) {
-    const auto done = query_.step();
-    if (done.has_error()) co_return done.error();
+    SPILLWAY_CO_TRY(done, query_.step());
     if (slice_.is_over_now()) {
       co_await slice_.next();
       if (auto going = goes_on(request_); going.has_error()) co_return going;

@@ -73,8 +73,7 @@ Result<SortProjection> plan_inclusion(DocView sort, DocView projection) {
   std::vector<std::string> extra;
   bool id_excluded = projection["_id"].exists() && !projection["_id"].truthy();
   for (auto at = sort.begin(); !at.done(); ++at) {
-    auto kept = keep_included(at->name, projection, extra, plan.strip_fields, id_excluded);
-    if (kept.has_error()) return kept.error();
+    SPILLWAY_TRY(kept, keep_included(at->name, projection, extra, plan.strip_fields, id_excluded));
   }
   if (plan.strip_fields.empty()) return plan;
   plan.changed = true;
@@ -113,10 +112,8 @@ SortProjection ask_for_sort_key(DocView projection, std::string_view meta) {
   plan.source = SortKeySource::sort_key_field;
   plan.changed = true;
   plan.strip_fields.emplace_back("$sortKey");
-  BsonWriter out;
-  out.append_elements(projection);
-  out.begin_document("$sortKey").append("$meta", meta).end();
-  plan.projection = std::move(out).finish();
+  plan.projection = BsonWriter().append_elements(projection)
+                                .begin_document("$sortKey").append("$meta", meta).end().finish();
   return plan;
 }
 

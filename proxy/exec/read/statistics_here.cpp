@@ -55,18 +55,15 @@ Task<Result<void>> drain(Context& context, const Request& request, ClusterCursor
     for (RemoteCursor& remote : cursor.remotes) {
       for (; remote.has_document(); remote.batches.front().pop()) {
         const DocView document = *remote.front()->peek();
-        auto taking = into.take(remote.shard, document);
-        if (auto taken = co_await taking; taken.has_error()) co_return taken;
+        SPILLWAY_AWAIT(taken, into.take(remote.shard, document));
       }
       if (remote.damaged()) co_return malformed_reply("the batch");
       remote.batches.clear();
       open = open || remote.id != 0;
     }
     if (!open) co_return Result<void>();
-    auto fetching = fetch_more(context, cursor, {request.deadline, request.interrupt, request.shard_time,
-                                                 request.asks});
-    auto fetched = co_await fetching;
-    if (fetched.has_error()) co_return fetched.error();
+    SPILLWAY_AWAIT(fetched, fetch_more(context, cursor, {request.deadline, request.interrupt, request.shard_time,
+                                                         request.asks}));
     into.renew();
   }
 }
@@ -92,8 +89,7 @@ BsonDoc others(DocView pipeline) {
 Task<Result<Response>> statistics_here(Context& context, Client& client, const Request& request,
                                        const AggregateArguments& aggregate, const Targets& targets) {
   if (auto valid = aggregate.pipeline.validate(); valid.has_error()) co_return valid.error();
-  const auto room = room_for_copies(context, request.body.size(), 2);
-  if (room.has_error()) co_return room.error();
+  SPILLWAY_CO_TRY(room, room_for_copies(context, request.body.size(), 2));
   const BsonDoc rest = others(aggregate.pipeline);
   const DocView stages = rest.view().first().as_document();
   if (!targets.simple_collation && stages.count() > 0) {
@@ -111,11 +107,8 @@ Task<Result<Response>> statistics_here(Context& context, Client& client, const R
   const BsonDoc body = first_stage_alone(request, first.as_document());
   auto failed = co_await open_remotes(context, request, *cursor, targets, body);
   if (failed) co_return *std::move(failed);
-  auto draining = drain(context, request, *cursor, collector);
-  const auto drained = co_await draining;
-  if (drained.has_error()) co_return drained.error();
-  const auto finished = co_await run.finish();
-  if (finished.has_error()) co_return finished.error();
+  SPILLWAY_AWAIT(drained, drain(context, request, *cursor, collector));
+  SPILLWAY_CO_TRY(finished, co_await run.finish());
   auto answering =
       answer_documents(context, client, request, std::move(kept), aggregate.collection, aggregate.first);
   co_return co_await answering;

@@ -22,7 +22,6 @@
 #include "proxy/exec/core/wire_version.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/read/aggregate.h"
-#include "proxy/exec/read/config_database.h"
 #include "proxy/exec/schema/reply_merge.h"
 #include "proxy/exec/sharding/router_answers.h"
 #include "proxy/exec/sharding/run_by_form.h"
@@ -54,8 +53,7 @@ Result<Owners> owners_of(const Request& request) {
 
 // Of "db.collection" in its first field; $db does not matter.
 Result<Owners> owners_of_full_name(const Request& request) {
-  const Element first = request.body.first();
-  const std::string_view ns = first.is_string() ? first.as_string() : std::string_view();
+  const std::string_view ns = request.body.first().to_text();
   const std::size_t dot = ns.find('.');
   if (dot == 0 || dot == std::string_view::npos || dot + 1 == ns.size()) {
     return Error(ErrorCode::invalid_namespace,
@@ -150,11 +148,9 @@ bool shows_own(const Context& context, const Request& request, const Owners& own
 // it (`raw`).
 Answer to_owners(Context& context, const Request& request, Tolerate tolerate, bool raw = false) {
   if (auto refused = refuse_config(request); refused.has_error()) co_return refused.error();
-  const auto targets = owners_of(request);
-  if (targets.has_error()) co_return targets.error();
+  SPILLWAY_CO_TRY(targets, owners_of(request));
   if (request.in_transaction) {
-    auto checked = co_await check_transaction(context, request, targets->shards);
-    if (checked.has_error()) co_return checked.error();
+    SPILLWAY_CO_TRY(checked, co_await check_transaction(context, request, targets->shards));
   }
   shard::CallOptions options = write_options(context, request);
   // An index build may take hours. After an interrupt the client may repeat the command: finished indexes stay.
@@ -214,8 +210,7 @@ Result<void> check_view(const Request& request, catalog::ShardIndex own) {
   if (!source.is_string()) return {};  // none, or the shard refuses it
   std::vector<InvolvedNamespace> read{{request.db, source.as_string(), "viewOn"}};
   if (const ValueView pipeline = request.body["pipeline"]; pipeline.is_array()) {
-    auto involved = involved_namespaces(pipeline.as_document(), request.db);
-    if (involved.has_error()) return involved.error();
+    SPILLWAY_TRY(involved, involved_namespaces(pipeline.as_document(), request.db));
     read.insert(read.end(), involved->begin(), involved->end());
   }
   for (const InvolvedNamespace& ns : read) {
@@ -257,20 +252,15 @@ bool has_options(DocView shown, DocView wanted) {
 
 // Does the collection that `create` names exist with its options? Then it has nothing to do, as through a mongos.
 Task<bool> exists_as_wanted(Context& context, const Request& request) {
-  BsonWriter list;
-  list.append("listCollections", std::int32_t{1});
-  list.begin_document("filter").append("name", request.body.first().as_string()).end();
-  list.append("$db", request.db);
-  const BsonDoc body = std::move(list).finish();
+  const BsonDoc body = BsonWriter().append("listCollections", std::int32_t{1})
+                                   .begin_document("filter").append("name", request.body.first().as_string()).end()
+                                   .append("$db", request.db).finish();
   const shard::CallOptions options = write_options(context, request);
-  auto calling = call_shard(context, {request.routes->primary_shard(request.db),
-                                      RoutedBy::database(request.routes->database(request.db)),
-                                      shard::Command::of_body(body)}, options);
-  const ShardOutcome outcome = co_await calling;
+  const catalog::Database* const database = request.routes->database(request.db);
+  const ShardOutcome outcome = co_await call_shard(context, request.routes->primary_shard(request.db),
+                                                   RoutedBy::database(database), body, options);
   if (!outcome.ok()) co_return false;
-  const ValueView batch = outcome.body().find_path("cursor.firstBatch");
-  const Element first = batch.is_array() ? batch.as_document().first() : Element();
-  const ValueView shown = first.is_document() ? first.as_document()["options"] : ValueView();
+  const ValueView shown = first_of_batch(outcome.body())["options"];
   co_return shown.is_document() && has_options(shown.as_document(), request.body);
 }
 
@@ -279,8 +269,7 @@ Answer create_on_primary(Context& context, const Request& request) {
   constexpr std::int32_t namespace_exists = 48;
   const catalog::ShardSet primary{request.routes->primary_shard(request.db)};
   if (request.in_transaction) {
-    auto checked = co_await check_transaction(context, request, primary);
-    if (checked.has_error()) co_return checked.error();
+    SPILLWAY_CO_TRY(checked, co_await check_transaction(context, request, primary));
   }
   const RoutedBy by = RoutedBy::database(request.routes->database(request.db));
   auto forwarding = forward_to_shard(context, request, primary.front(), by, write_options(context, request));
@@ -308,8 +297,7 @@ Result<void> check_create_fields(const Request& request) {
 }
 
 Answer create(Context& context, Client&, const Request& request) {
-  const auto targets = owners_of(request);
-  if (targets.has_error()) co_return targets.error();
+  SPILLWAY_CO_TRY(targets, owners_of(request));
   if (context.in_cluster() && config_wire_version(context) >= v6_0 && request.body["temp"].truthy()) {
     co_return Error(ErrorCode::invalid_options, "the 'temp' field is an invalid option");
   }
@@ -359,23 +347,17 @@ Result<void> check_unique_index(const catalog::CollectionRouting& routing, DocVi
 }
 
 Result<void> check_unique_indexes(const catalog::CollectionRouting& routing, DocView body) {
-  const ValueView indexes = body["indexes"];
-  if (!indexes.is_array()) return {};
-  for (auto at = indexes.as_document().begin(); !at.done(); ++at) {
-    if (!at->is_document()) continue;
-    if (auto checked = check_unique_index(routing, at->as_document(), "key"); checked.has_error()) return checked;
+  for (const Element& index : body["indexes"].to_array()) {
+    if (auto checked = check_unique_index(routing, index.to_document(), "key"); checked.has_error()) return checked;
   }
   return {};
 }
 
 Answer create_indexes(Context& context, Client& client, const Request& request) {
   if (has_sharded_buckets(request)) co_return co_await run_on_buckets(context, client, request, create_indexes);
-  const auto targets = owners_of(request);
-  if (targets.has_error()) co_return targets.error();
+  SPILLWAY_CO_TRY(targets, owners_of(request));
   if (targets->routing != nullptr && targets->shards.size() > 1) {
-    if (auto checked = check_unique_indexes(*targets->routing, request.body); checked.has_error()) {
-      co_return checked.error();
-    }
+    SPILLWAY_CO_TRY(checked, check_unique_indexes(*targets->routing, request.body));
   }
   co_return co_await to_owners(context, request, Tolerate::not_made_implicitly, true);
 }
@@ -390,9 +372,7 @@ Answer drop(Context& context, Client&, const Request& request) {
     const bool missing = dropped.has_error() && dropped.error().is(ErrorCode::namespace_not_found);
     if (!missing) co_return dropped;
     if (config_wire_version(context) < v6_0) co_return Error(ErrorCode::namespace_not_found, "ns not found");
-    BsonWriter reply;
-    reply.append("info", "database does not exist");
-    co_return ok_response(std::move(reply));
+    co_return ok_response(BsonWriter().append("info", "database does not exist"));
   }
   co_return co_await to_owners(context, request, Tolerate::namespace_not_found);
 }
@@ -407,16 +387,14 @@ Answer drop_indexes(Context& context, Client&, const Request& request) {
 }
 
 Answer coll_mod(Context& context, Client&, const Request& request) {
-  const auto targets = owners_of(request);
-  if (targets.has_error()) co_return targets.error();
+  SPILLWAY_CO_TRY(targets, owners_of(request));
   if (!context.in_cluster()) {
     if (auto checked = check_view(request, targets->shards.front()); checked.has_error()) co_return checked.error();
   }
   const ValueView index = request.body["index"];
   // In a cluster its servers know each index, and judge by all shards' documents.
   if (!context.in_cluster() && targets->shards.size() > 1 && targets->routing != nullptr && index.is_document()) {
-    auto checked = check_unique_index(*targets->routing, index.as_document(), "keyPattern");
-    if (checked.has_error()) co_return checked.error();
+    SPILLWAY_CO_TRY(checked, check_unique_index(*targets->routing, index.as_document(), "keyPattern"));
   }
   co_return co_await by_form_or_to_owners(context, request, Tolerate::namespace_not_found);
 }
@@ -433,9 +411,7 @@ Answer drop_database(Context& context, Client&, const Request& request) {
     auto dropped = co_await run_by_form(context, request);
     const bool missing = dropped.has_error() && dropped.error().is(ErrorCode::namespace_not_found);
     if (!missing) co_return dropped;
-    BsonWriter reply;
-    reply.append("info", "database does not exist");
-    co_return ok_response(std::move(reply));
+    co_return ok_response(BsonWriter().append("info", "database does not exist"));
   }
   const shard::CallOptions options = write_options(context, request);
   auto fanning = fan_out(context, request, request.routes->all_shards(),
@@ -463,9 +439,8 @@ Task<Result<void>> make_database_beside(Context& context, const Request& request
   out.append("primaryShardId", request.routes->shard(request.routes->primary_shard(of)).name);
   append_majority(out, request);
   out.append("$db", "admin");
-  auto making = command_to(context, request, cluster::config_shard, std::move(out).finish(),
-                           shard::RetryPolicy::idempotent);
-  if (auto done = co_await making; done.has_error()) co_return std::move(done.error());
+  SPILLWAY_AWAIT(done, command_to(context, request, cluster::config_shard, std::move(out).finish(),
+                                  shard::RetryPolicy::idempotent));
   auto forgetting = forget_everywhere(context, made, {});
   co_await forgetting;
   co_return Result<void>();
@@ -483,8 +458,7 @@ BsonDoc with_encrypted_allowed(const Context& context, const Client& client, con
 Answer rename_in_cluster(Context& context, Client& client, const Request& request, std::string from_db,
                          std::string to_db) {
   if (config_wire_version(context) >= v8_0 && from_db != to_db) {
-    auto making = make_database_beside(context, request, from_db, to_db);
-    if (auto made = co_await making; made.has_error()) co_return std::move(made.error());
+    SPILLWAY_AWAIT(made, make_database_beside(context, request, from_db, to_db));
   }
   const BsonDoc body = with_encrypted_allowed(context, client, request);
   Request renaming = request;
@@ -534,8 +508,7 @@ Answer rename_collection(Context& context, Client& client, const Request& reques
 }
 
 Answer convert_to_capped(Context& context, Client&, const Request& request) {
-  const auto targets = owners_of(request);
-  if (targets.has_error()) co_return targets.error();
+  SPILLWAY_CO_TRY(targets, owners_of(request));
   if (targets->shards.size() > 1 || (context.in_cluster() && is_sharded(targets->routing))) {
     co_return Error(ErrorCode::illegal_operation, "You can't convertToCapped a sharded collection");
   }
@@ -608,8 +581,7 @@ Answer scaled_coll_stats(Context& context, const Request& request, Result<Owners
   BsonDoc body;
   Request inner = request;
   if (divides) {
-    const auto scale = scale_of(request);
-    if (scale.has_error()) co_return scale.error();
+    SPILLWAY_CO_TRY(scale, scale_of(request));
     targets->scale = *scale;
     BsonWriter out;
     copy_command(out, request, {"scale"});
@@ -685,16 +657,13 @@ Answer list_databases(Context& context, Client& client, const Request& request) 
 
 // Each owner's answer under its name, and the first one's fields as the whole's.
 Answer plan_cache(Context& context, Client&, const Request& request) {
-  const auto targets = owners_of(request);
-  if (targets.has_error()) co_return targets.error();
+  SPILLWAY_CO_TRY(targets, owners_of(request));
   auto fanning = fan_out(context, request, targets->shards, targets->by(), write_options(context, request));
   const Fanned fanned = co_await fanning;
   if (auto failed = first_failure(fanned.answers, Tolerate::nothing)) co_return *failed;
   BsonWriter reply;
-  const DocView first = fanned.answers.front().body;
-  for (auto at = first.begin(); !at.done(); ++at) {
-    if (!is_stripped_from_reply(at->name) && at->name != "ok") reply.append_element(*at);
-  }
+  reply.append_elements(fanned.answers.front().body,
+                        [](std::string_view name) { return !is_stripped_from_reply(name) && name != "ok"; });
   for (const ShardAnswer& answer : fanned.answers) reply.append(answer.shard, answer.body);
   co_return ok_response(std::move(reply));
 }
@@ -708,8 +677,7 @@ Answer set_index_commit_quorum(Context& context, Client&, const Request& request
 // Of Queryable Encryption: the collections that belong to an encrypted one lie on its database's primary shard.
 Answer structured_encryption(Context& context, Client&, const Request& request) {
   if (context.in_cluster()) co_return co_await run_by_form(context, request);
-  const auto targets = owners_of(request);
-  if (targets.has_error()) co_return targets.error();
+  SPILLWAY_CO_TRY(targets, owners_of(request));
   if (targets->shards.size() > 1) {
     co_return Error(ErrorCode::command_not_supported,
                     fmt::format("{} of a collection on several shards is not supported", request.name));
@@ -723,8 +691,7 @@ Answer search_indexes(Context& context, Client&, const Request& request) {
   if (context.in_cluster()) {
     wire_version = config_wire_version(context);
   } else {
-    const auto targets = owners_of(request);
-    if (targets.has_error()) co_return targets.error();
+    SPILLWAY_CO_TRY(targets, owners_of(request));
     if (targets->shards.size() == 1) co_return co_await forward_write(context, request, *targets);
     wire_version = advertised_wire_version(context.gateway);
   }
@@ -738,8 +705,7 @@ Answer search_indexes(Context& context, Client&, const Request& request) {
 }
 
 Answer split_vector(Context& context, Client&, const Request& request) {
-  const auto targets = owners_of_full_name(request);
-  if (targets.has_error()) co_return targets.error();
+  SPILLWAY_CO_TRY(targets, owners_of_full_name(request));
   if (catalog::split_namespace(targets->ns).db != request.db) {
     co_return Error(ErrorCode::illegal_operation, "Performing splitVector across dbs isn't supported via mongos");
   }

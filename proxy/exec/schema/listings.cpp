@@ -41,7 +41,7 @@ catalog::ShardSet shards_of_database(const Routes& routes, std::string_view db) 
 }
 
 FirstBatch first_batch_of(DocView body) {
-  const ValueView size = document_or_empty(body["cursor"])["batchSize"];
+  const ValueView size = body["cursor"].to_document()["batchSize"];
   if (!size.is_number()) return {};
   return {.size = size.to_int64().value_or(0)};
 }
@@ -85,13 +85,10 @@ Task<std::optional<Error>> drain_shard(Context& context, const Request& request,
   catalog::ShardSet one{shard};
   shard::CallOptions options = read_options(context, request);
   options.budget = &context.shared.memory.cursors;
-  auto call = call_shard(
-      context, {shard, RoutedBy::database(request.routes->database(request.db)), shard::Command::of_body(body)},
-      options);
-  ShardOutcome outcome = co_await call;
+  ShardOutcome outcome = co_await call_shard(context, shard,
+                                             RoutedBy::database(request.routes->database(request.db)), body, options);
   if (outcome.error) co_return outcome.error;
-  auto parsed = wire::parse_cursor_reply(outcome.body());
-  if (parsed.has_error()) co_return parsed.error();
+  SPILLWAY_CO_TRY(parsed, wire::parse_cursor_reply(outcome.body()));
   cursor->ns = fmt::format("{}.{}", request.db, catalog::split_namespace(parsed->ns).collection);
   RemoteCursor& remote = cursor->remotes.emplace_back();
   remote.shard = shard;
@@ -113,10 +110,8 @@ Task<std::optional<Error>> drain_shard(Context& context, const Request& request,
     if (damaged || remote.damaged()) co_return malformed_reply("the batch");
     remote.batches.clear();
     if (remote.id == 0) co_return std::nullopt;
-    auto fetching = fetch_more(context, *cursor,
-                               {request.deadline, request.interrupt, request.shard_time, request.asks});
-    auto fetched = co_await fetching;
-    if (fetched.has_error()) co_return fetched.error();
+    SPILLWAY_AWAIT(fetched, fetch_more(context, *cursor,
+                                       {request.deadline, request.interrupt, request.shard_time, request.asks}));
     slice.renew();
   }
 }
@@ -164,8 +159,7 @@ BsonWriter listing_for_shard(const Context& context, const Client& client, const
 Task<Result<KeptDocuments>> union_by_name(Context& context, Client& client, const Request& request,
                                           const catalog::ShardSet& shards) {
   TakeCopyRoom taking_room(context, request);
-  const auto room = co_await taking_room;
-  if (room.has_error()) co_return room.error();
+  SPILLWAY_CO_TRY(room, co_await taking_room);
   BsonWriter out = listing_for_shard(context, client, request);
   out.begin_document("cursor").append("batchSize", first_documents).end();
   const BsonDoc body = std::move(out).finish();
@@ -190,9 +184,8 @@ Task<Result<KeptDocuments>> union_by_name(Context& context, Client& client, cons
 
 Task<Result<Response>> answer_list(Context& context, Client& client, const Request& request,
                                    KeptDocuments documents) {
-  auto answering = answer_documents(context, client, request, std::move(documents), "$cmd.listCollections",
-                                    first_batch_of(request.body));
-  co_return co_await answering;
+  return answer_documents(context, client, request, std::move(documents), "$cmd.listCollections",
+                          first_batch_of(request.body));
 }
 
 }  // namespace
@@ -225,8 +218,7 @@ Task<Result<Response>> list_collections_command(Context& context, Client& client
         context, seed, {shards.front(), RoutedBy::database(request.routes->database(request.db)), command}, false);
     co_return co_await opening;
   }
-  auto listed = co_await union_by_name(context, client, request, shards);
-  if (listed.has_error()) co_return listed.error();
+  SPILLWAY_CO_TRY(listed, co_await union_by_name(context, client, request, shards));
   auto answering = answer_list(context, client, request, *std::move(listed));
   co_return co_await answering;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 
 #include "cursor/field_table.h"
@@ -38,11 +39,7 @@ void append_raw(BsonWriter& out, const std::vector<ShardAnswer>& answers) {
   out.begin_document("raw");
   for (const ShardAnswer& answer : answers) {
     if (answer.error) continue;
-    out.begin_document(answer.address);
-    for (auto at = answer.body.begin(); !at.done(); ++at) {
-      if (!is_stripped_from_reply(at->name)) out.append_element(*at);
-    }
-    out.end();
+    out.begin_document(answer.address).append_elements(answer.body, std::not_fn(is_stripped_from_reply)).end();
   }
   for (const ShardAnswer& answer : answers) {
     if (answer.error) out.append(answer.address, error_document(*answer.error));
@@ -119,10 +116,10 @@ RawMerge merge_raw(const std::vector<ShardAnswer>& answers, Tolerate tolerate, b
     out.append_elements(error_document(*failure->error));
     return {std::move(out).finish(), false};
   }
-  for (auto at = success->body.begin(); !only_raw && !at.done(); ++at) {
-    if (at->name == "ok" || at->name == "writeConcernError" || is_stripped_from_reply(at->name)) continue;
-    out.append_element(*at);
-  }
+  const auto shown = [](std::string_view name) {
+    return name != "ok" && name != "writeConcernError" && !is_stripped_from_reply(name);
+  };
+  if (!only_raw) out.append_elements(success->body, shown);
   append_raw(out, answers);
   for (const ShardAnswer& answer : answers) {
     const Element concern = answer.body.find("writeConcernError");
@@ -141,9 +138,7 @@ void append_time_series(BsonWriter& out, const std::vector<ShardAnswer>& answers
   std::string ns;
   double bytes = 0;
   for (const ShardAnswer& answer : answers) {
-    const ValueView section = answer.body["timeseries"];
-    if (!section.is_document()) continue;
-    const DocView fields = section.as_document();
+    const DocView fields = answer.body["timeseries"].to_document();
     for (const Element& each : fields) {
       if (each.is_string()) {
         ns = each.as_string();
@@ -199,9 +194,9 @@ BsonDoc merge_coll_stats(const std::vector<ShardAnswer>& answers, std::string_vi
   if (has_total_size(answers)) append_sum(out, "totalSize", sum_of(answers, "totalSize") / divisor);
   std::map<std::string, double, std::less<>> index_sizes;
   for (const ShardAnswer& answer : answers) {
-    const ValueView sizes = answer.body["indexSizes"];
-    if (!sizes.is_document()) continue;
-    for (auto at = sizes.as_document().begin(); !at.done(); ++at) index_sizes[std::string(at->name)] += number(*at);
+    for (const Element& size : answer.body["indexSizes"].to_document()) {
+      index_sizes[std::string(size.name)] += number(size);
+    }
   }
   out.begin_document("indexSizes");
   for (const auto& [name, size] : index_sizes) append_sum(out, name, size / divisor);
@@ -268,9 +263,7 @@ BsonDoc merge_validate(const std::vector<ShardAnswer>& answers, std::string_view
   for (const std::string_view list : {"warnings", "errors"}) {
     out.begin_array(list);
     for (const ShardAnswer& answer : answers) {
-      const ValueView items = answer.body[list];
-      if (!items.is_array()) continue;
-      for (auto at = items.as_document().begin(); !at.done(); ++at) out.append_item(ValueView(*at));
+      for (const Element& item : answer.body[list].to_array()) out.append_item(ValueView(item));
     }
     out.end();
   }
@@ -289,13 +282,10 @@ BsonDoc merge_list_databases(const std::vector<ShardAnswer>& answers, bool name_
   };
   std::map<std::string, Row> rows;
   for (const ShardAnswer& answer : answers) {
-    const ValueView list = answer.body["databases"];
-    if (!list.is_array()) continue;
     const bool of_config_servers = answer.shard == config_servers.name;
     const bool of_shard = !of_config_servers || config_servers.hold_data;
-    for (auto at = list.as_document().begin(); !at.done(); ++at) {
-      if (!at->is_document()) continue;
-      const ValueView name = at->as_document()["name"];
+    for (const Element& database : answer.body["databases"].to_array()) {
+      const ValueView name = database.to_document()["name"];
       if (!name.is_string()) continue;
       const bool counts = config_servers.name.empty()
                               ? !is_hidden_database(name.as_string())
@@ -303,7 +293,7 @@ BsonDoc merge_list_databases(const std::vector<ShardAnswer>& answers, bool name_
       if (!counts) continue;
       if (seen && !seen(name.as_string())) continue;
       Row& row = rows[std::string(name.as_string())];
-      const double size = number(at->as_document()["sizeOnDisk"]);
+      const double size = number(database.as_document()["sizeOnDisk"]);
       // A shard's 1 means "empty": it adds nothing to a larger sum.
       row.size = (row.size == 1 && size > 1) ? size : (size == 1 && row.size >= 1) ? row.size : row.size + size;
       append_sum(row.shards, answer.shard, size);

@@ -1,7 +1,6 @@
 // Commands about chunks: the router finds the chunk, and tells the config servers or its owner what to do with it.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 
 #include "proxy/catalog/config_documents.h"
@@ -12,7 +11,6 @@
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/sharding/router_answers.h"
 #include "proxy/exec/sharding/run_by_form.h"
-#include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {
 
@@ -27,14 +25,12 @@ constexpr std::int32_t cannot_split = 87;
 constexpr std::int64_t chunk_bytes_max_default = 64 * std::int64_t{1} << 20;
 
 Result<std::string> chunk_ns(const Request& request) {
-  const Element first = request.body.first();
-  const catalog::Namespace name =
-      first.is_string() ? catalog::split_namespace(first.as_string()) : catalog::Namespace{};
+  const std::string_view ns = request.body.first().to_text();
+  const catalog::Namespace name = catalog::split_namespace(ns);
   if (name.db.empty() || name.collection.empty() || name.collection.find('\0') != std::string_view::npos) {
-    return Error(ErrorCode::invalid_namespace,
-                 fmt::format("Invalid namespace specified '{}'", first.is_string() ? first.as_string() : ""));
+    return Error(ErrorCode::invalid_namespace, fmt::format("Invalid namespace specified '{}'", ns));
   }
-  return std::string(first.as_string());
+  return std::string(ns);
 }
 
 // A chunk bound with its fields in the shard key's order.
@@ -66,10 +62,8 @@ Result<Bounds> parse_bounds(const CollectionRouting& routing, ValueView bounds) 
   if (list.count() != 2) {
     return Error(ErrorCode::bad_value, "bounds takes two documents: the lower and the upper bound");
   }
-  auto min = in_key_order(routing, list["0"]);
-  if (min.has_error()) return min.error();
-  auto max = in_key_order(routing, list["1"]);
-  if (max.has_error()) return max.error();
+  SPILLWAY_TRY(min, in_key_order(routing, list["0"]));
+  SPILLWAY_TRY(max, in_key_order(routing, list["1"]));
   return Bounds{*std::move(min), *std::move(max)};
 }
 
@@ -92,8 +86,7 @@ Result<std::size_t> chunk_of_find(const CollectionRouting& routing, DocView find
 
 // The chunk that has exactly these bounds.
 Result<std::size_t> chunk_of_bounds(const CollectionRouting& routing, ValueView value) {
-  auto bounds = parse_bounds(routing, value);
-  if (bounds.has_error()) return bounds.error();
+  SPILLWAY_TRY(bounds, parse_bounds(routing, value));
   const std::size_t chunk = chunk_of_bound(routing, bounds->min.view());
   const auto same = [&](DocView bound, const BsonDoc& asked) {
     return *routing.key.key_of_bound(bound) == *routing.key.key_of_bound(asked.view());
@@ -114,12 +107,6 @@ Result<std::size_t> chunk_of(const Request& request, const CollectionRouting& ro
   return given(find) ? chunk_of_find(routing, find.as_document()) : chunk_of_bounds(routing, bounds);
 }
 
-void append_epoch(BsonWriter& out, std::string_view name, const catalog::ChunkVersion& version) {
-  std::uint8_t bytes[12];
-  std::copy(version.epoch.begin(), version.epoch.end(), bytes);
-  out.append_object_id(name, bytes);
-}
-
 // The command's collection as the config servers have it now; and afterwards it is read again.
 struct Fresh {
   std::string ns;
@@ -128,10 +115,8 @@ struct Fresh {
 };
 
 Task<Result<Fresh>> fresh_table(Context* context, const Request* request) {
-  auto ns = chunk_ns(*request);
-  if (ns.has_error()) co_return ns.error();
-  auto routes = co_await read_again(*context, *request, *ns);
-  if (routes.has_error()) co_return routes.error();
+  SPILLWAY_CO_TRY(ns, chunk_ns(*request));
+  SPILLWAY_CO_TRY(routes, co_await read_again(*context, *request, *ns));
   Fresh fresh{*std::move(ns), *std::move(routes)};
   fresh.routing = fresh.routes.collection(fresh.ns);
   co_return fresh;
@@ -165,8 +150,7 @@ Result<std::size_t> chunk_to_split(const Request& request, const CollectionRouti
   if (given(bounds) && given(middle)) return Error(ErrorCode::bad_value, "cannot specify bounds and middle together");
   if (given(find)) return chunk_of_find(routing, find.as_document());
   if (given(bounds)) return chunk_of_bounds(routing, bounds);
-  auto ordered = in_key_order(routing, middle);
-  if (ordered.has_error()) return ordered.error();
+  SPILLWAY_TRY(ordered, in_key_order(routing, middle));
   at = *std::move(ordered);
   const std::size_t chunk = chunk_of_bound(routing, at.view());
   if (*routing.key.key_of_bound(routing.chunks.min_bound(chunk)) == *routing.key.key_of_bound(at.view())) {
@@ -184,12 +168,9 @@ Task<Result<BsonDoc>> median_of(Context* context, const Request* request, const 
   body.append("splitVector", fresh->ns).append("keyPattern", fresh->routing->key.pattern());
   body.append("min", chunks.min_bound(chunk)).append("max", chunks.max_bound(chunk));
   body.append("force", true).append("$db", "admin");
-  auto asking = command_to(*context, *request, chunks.owner(chunk), std::move(body).finish(),
-                           shard::RetryPolicy::idempotent);
-  auto reply = co_await asking;
-  if (reply.has_error()) co_return std::move(reply.error());
-  const ValueView keys = reply->body()["splitKeys"];
-  const Element first = keys.is_array() ? keys.as_document().first() : Element();
+  SPILLWAY_AWAIT(reply, command_to(*context, *request, chunks.owner(chunk), std::move(body).finish(),
+                                   shard::RetryPolicy::idempotent));
+  const Element first = reply->body()["splitKeys"].to_array().first();
   if (!first.is_document()) {
     co_return Error(cannot_split, "Unable to find median in chunk, possibly because chunk is empty.");
   }
@@ -209,7 +190,7 @@ BsonDoc split_at(const Context& context, const Fresh& fresh, std::size_t chunk, 
   body.append("splitChunk", fresh.ns);
   body.append("from", fresh.routes.shard(routing.chunks.owner(chunk)).name);
   body.append("keyPattern", routing.key.pattern());
-  append_epoch(body, "epoch", version);
+  body.append_object_id("epoch", version.epoch);
   if (has_timestamp(wire_version, version)) {
     body.append_timestamp("timestamp", version.timestamp);
   } else {
@@ -226,15 +207,9 @@ BsonDoc split_at(const Context& context, const Fresh& fresh, std::size_t chunk, 
 // The setting of the cluster, in bytes.
 Task<Result<std::int64_t>> chunk_bytes_max(Context* context, const Request* request) {
   if (const auto asked = request->body["maxChunkSizeBytes"].to_int64(); asked && *asked > 0) co_return *asked;
-  BsonWriter filter;
-  filter.append("_id", "chunksize");
-  auto finding = find_in_config(*context, *request, "settings", std::move(filter).finish());
-  const auto found = co_await finding;
-  if (found.has_error()) co_return found.error();
-  const ValueView batch = found->body().find_path("cursor.firstBatch");
-  const Element setting = batch.is_array() ? batch.as_document().first() : Element();
-  if (!setting.is_document()) co_return chunk_bytes_max_default;
-  const auto mib = setting.as_document()["value"].to_int64();
+  auto finding = find_in_config(*context, *request, "settings", BsonWriter().append("_id", "chunksize").finish());
+  SPILLWAY_CO_TRY(found, co_await finding);
+  const auto mib = first_of_batch(found->body())["value"].to_int64();
   co_return mib && *mib > 0 ? *mib << 20 : chunk_bytes_max_default;
 }
 
@@ -254,8 +229,7 @@ Task<Result<std::string>> find_shard(Context* context, const Request* request, s
     if (auto name = routes ? shard_named(*routes, named) : std::nullopt) co_return *std::move(name);
     if (look > 0) break;
     const RouteWait wait{request->deadline, false, request->interrupt};
-    auto reading = read_shards_again(*context, wait);
-    if (auto read = co_await reading; read.has_error()) co_return std::move(read.error());
+    SPILLWAY_AWAIT(read, read_shards_again(*context, wait));
   }
   co_return Error(ErrorCode::shard_not_found, fmt::format("Shard {} not found", named));
 }
@@ -315,7 +289,7 @@ BsonDoc move_chunk_to(const Context& context, const Request& request, const Fres
     body.append("min", routing.chunks.min_bound(chunk)).append("max", routing.chunks.max_bound(chunk));
     body.append("shard", fresh.routes.shard(routing.chunks.owner(chunk)).name);
     body.append_timestamp("lastmod", version.lastmod());
-    append_epoch(body, "lastmodEpoch", version);
+    body.append_object_id("lastmodEpoch", version.epoch);
     if (has_timestamp(wire_version, version)) body.append_timestamp("lastmodTimestamp", version.timestamp);
     body.append("toShard", to).append("maxChunkSizeBytes", bytes_max);
     append_throttle(body, request);
@@ -331,14 +305,11 @@ BsonDoc move_chunk_to(const Context& context, const Request& request, const Fres
 }  // namespace
 
 Answer split_command(Context& context, Client&, const Request& request) {
-  auto fresh = co_await fresh_table(&context, &request);
-  if (fresh.has_error()) co_return std::move(fresh.error());
+  SPILLWAY_CO_TRY(fresh, co_await fresh_table(&context, &request));
   BsonDoc at;
-  const auto chunk = chunk_to_split(request, *fresh->routing, at);
-  if (chunk.has_error()) co_return chunk.error();
+  SPILLWAY_CO_TRY(chunk, chunk_to_split(request, *fresh->routing, at));
   if (at.view().empty()) {
-    auto median = co_await median_of(&context, &request, &*fresh, *chunk);
-    if (median.has_error()) co_return std::move(median.error());
+    SPILLWAY_CO_TRY(median, co_await median_of(&context, &request, &*fresh, *chunk));
     at = *std::move(median);
   }
   auto splitting = command_to(context, request, fresh->routing->chunks.owner(*chunk),
@@ -350,14 +321,10 @@ Answer split_command(Context& context, Client&, const Request& request) {
 
 Answer move_chunk_command(Context& context, Client&, const Request& request) {
   const TimePoint begun = Clock::now();
-  auto fresh = co_await fresh_table(&context, &request);
-  if (fresh.has_error()) co_return std::move(fresh.error());
-  const auto to = co_await target_shard(&context, &request, &fresh->ns);
-  if (to.has_error()) co_return to.error();
-  const auto bytes_max = co_await chunk_bytes_max(&context, &request);
-  if (bytes_max.has_error()) co_return bytes_max.error();
-  const auto chunk = chunk_of(request, *fresh->routing);
-  if (chunk.has_error()) co_return chunk.error();
+  SPILLWAY_CO_TRY(fresh, co_await fresh_table(&context, &request));
+  SPILLWAY_CO_TRY(to, co_await target_shard(&context, &request, &fresh->ns));
+  SPILLWAY_CO_TRY(bytes_max, co_await chunk_bytes_max(&context, &request));
+  SPILLWAY_CO_TRY(chunk, chunk_of(request, *fresh->routing));
   if (request.body["writeConcern"].exists() && !throttle_of(request).truthy()) {
     co_return Error(ErrorCode::unsupported_format, "Cannot specify write concern when secondaryThrottle is not set");
   }
@@ -374,13 +341,11 @@ Answer move_chunk_command(Context& context, Client&, const Request& request) {
 }
 
 Answer merge_chunks_command(Context& context, Client&, const Request& request) {
-  auto fresh = co_await fresh_table(&context, &request);
-  if (fresh.has_error()) co_return std::move(fresh.error());
+  SPILLWAY_CO_TRY(fresh, co_await fresh_table(&context, &request));
   const CollectionRouting& routing = *fresh->routing;
   const ValueView given_bounds = request.body["bounds"];
   if (!given_bounds.is_array()) co_return Error(ErrorCode::bad_value, "no bounds were specified");
-  const auto bounds = parse_bounds(routing, given_bounds);
-  if (bounds.has_error()) co_return bounds.error();
+  SPILLWAY_CO_TRY(bounds, parse_bounds(routing, given_bounds));
   const catalog::ShardIndex owner = routing.chunks.owner(chunk_of_bound(routing, bounds->min.view()));
   const std::int32_t wire_version = config_wire_version(context);
   const std::string hosts = connection_string_of(context.gateway.states()[cluster::config_shard]);
@@ -389,7 +354,7 @@ Answer merge_chunks_command(Context& context, Client&, const Request& request) {
     BsonWriter body;
     body.append(name, fresh->ns).append("bounds", given_bounds);
     body.append("config", std::string_view(hosts)).append("shardName", fresh->routes.shard(owner).name);
-    append_epoch(body, "epoch", routing.cluster->version);
+    body.append_object_id("epoch", routing.cluster->version.epoch);
     if (has_timestamp(wire_version, routing.cluster->version)) {
       body.append_timestamp("timestamp", routing.cluster->version.timestamp);
     }
@@ -411,22 +376,17 @@ Answer merge_all_chunks_command(Context& context, Client&, const Request& reques
   if (wire_version < v7_0) {
     co_return Error(ErrorCode::command_not_found, fmt::format("no such command: '{}'", request.name));
   }
-  auto ns = chunk_ns(request);
-  if (ns.has_error()) co_return ns.error();
+  SPILLWAY_CO_TRY(ns, chunk_ns(request));
   const ValueView named = request.body["shard"];
   if (!named.exists()) co_return missing_field("mergeAllChunksOnShard.shard");
   if (!named.is_string()) co_return wrong_type("mergeAllChunksOnShard.shard", named, "string");
-  const auto name = co_await find_shard(&context, &request, named.as_string());
-  if (name.has_error()) co_return name.error();
+  SPILLWAY_CO_TRY(name, co_await find_shard(&context, &request, named.as_string()));
   const auto routes = context.router->resolve({});
   const auto shard = routes ? routes->shard_by_name(*name) : std::nullopt;
   if (!shard) co_return Error(ErrorCode::shard_not_found, fmt::format("Shard {} not found", *name));
   BsonWriter body;
   body.append("_shardsvrMergeAllChunksOnShard", *ns);
-  auto at = request.body.begin();
-  for (++at; !at.done(); ++at) {
-    if (!is_generic_argument(at->name) && !is_stripped_from_request(at->name)) body.append_element(*at);
-  }
+  own_fields(body, request, nullptr);
   append_passed_arguments(body, request, wire_version);
   body.append("$db", "admin");
   auto merging = command_to(context, request, *shard, std::move(body).finish(), shard::RetryPolicy::idempotent);
@@ -436,14 +396,12 @@ Answer merge_all_chunks_command(Context& context, Client&, const Request& reques
 }
 
 Answer clear_jumbo_flag_command(Context& context, Client&, const Request& request) {
-  auto fresh = co_await fresh_table(&context, &request);
-  if (fresh.has_error()) co_return std::move(fresh.error());
-  const auto chunk = chunk_of(request, *fresh->routing);
-  if (chunk.has_error()) co_return chunk.error();
+  SPILLWAY_CO_TRY(fresh, co_await fresh_table(&context, &request));
+  SPILLWAY_CO_TRY(chunk, chunk_of(request, *fresh->routing));
   const catalog::ChunkMap& chunks = fresh->routing->chunks;
   BsonWriter body;
   body.append("_configsvrClearJumboFlag", fresh->ns);
-  append_epoch(body, "epoch", fresh->routing->cluster->version);
+  body.append_object_id("epoch", fresh->routing->cluster->version.epoch);
   body.append("minKey", chunks.min_bound(*chunk)).append("maxKey", chunks.max_bound(*chunk));
   append_passed_arguments(body, request, config_wire_version(context));
   append_majority(body, request);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-
 namespace spillway::exec {
 
 namespace {
@@ -17,15 +16,7 @@ using Routing = catalog::CollectionRouting;
 using shard::RetryPolicy;
 
 void copy_field(BsonWriter& out, const Request& request, std::string_view name, std::string_view as = {}) {
-  const ValueView value = request.body[name];
-  if (value.exists()) out.append(as.empty() ? name : as, value);
-}
-
-void own_fields(BsonWriter& out, const Request& request, const Routing*) {
-  auto at = request.body.begin();
-  for (++at; !at.done(); ++at) {
-    if (!is_generic_argument(at->name) && !is_stripped_from_request(at->name)) out.append_element(*at);
-  }
+  out.append(as.empty() ? name : as, request.body[name]);
 }
 
 void no_fields(BsonWriter&, const Request&, const Routing*) {}
@@ -64,12 +55,7 @@ void create_collection_fields(BsonWriter& out, const Request& request, const Rou
 
 void refine_fields_4_4(BsonWriter& out, const Request& request, const Routing* routing) {
   copy_field(out, request, "key");
-  if (routing != nullptr && routing->cluster) {
-    const catalog::ObjectId& epoch = routing->cluster->version.epoch;
-    std::uint8_t bytes[12];
-    std::copy(epoch.begin(), epoch.end(), bytes);
-    out.append_object_id("epoch", bytes);
-  }
+  if (routing != nullptr && routing->cluster) out.append_object_id("epoch", routing->cluster->version.epoch);
 }
 
 void refine_fields(BsonWriter& out, const Request& request, const Routing*) {
@@ -276,6 +262,13 @@ constexpr CommandForm forms[] = {
 }  // namespace
 
 std::span<const CommandForm> command_forms() { return forms; }
+
+void own_fields(BsonWriter& out, const Request& request, const Routing*) {
+  auto at = request.body.begin();
+  for (++at; !at.done(); ++at) {
+    if (!is_generic_argument(at->name) && !is_stripped_from_request(at->name)) out.append_element(*at);
+  }
+}
 
 const CommandForm* find_form(std::string_view command, std::int32_t wire_version) {
   if (command == "deleteIndexes") command = "dropIndexes";

@@ -55,6 +55,8 @@ Result<std::string> name_of(const CommandForm& form, const Request& request);
 BsonDoc make_command(const CommandForm& form, const Request& request, std::string_view name,
                      std::int32_t wire_version, const catalog::CollectionRouting* routing = nullptr);
 
+// The client's own fields behind the first: no generic arguments, none that are stripped.
+void own_fields(BsonWriter& out, const Request& request, const catalog::CollectionRouting*);
 // maxTimeMS, and comment where servers take it.
 void append_passed_arguments(BsonWriter& out, const Request& request, std::int32_t wire_version);
 // writeConcern majority, with the client's own wtimeout, else with a minute.

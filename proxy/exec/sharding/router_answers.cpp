@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 
 #include "allocator/limits.h"
 #include "proxy/base/log.h"
 #include "proxy/exec/cluster/cluster_table.h"
+#include "proxy/exec/core/forward.h"
 #include "proxy/exec/sharding/run_by_form.h"
 
 namespace spillway::exec {
@@ -16,14 +16,8 @@ namespace {
 
 // config.databases' `partitioned`, which a 6.0 no longer has.
 Task<Result<bool>> is_partitioned(Context* context, const Request* request, std::string db) {
-  BsonWriter filter;
-  filter.append("_id", db);
-  auto finding = find_in_config(*context, *request, "databases", std::move(filter).finish());
-  const auto found = co_await finding;
-  if (found.has_error()) co_return found.error();
-  const ValueView batch = found->body().find_path("cursor.firstBatch");
-  const Element entry = batch.is_array() ? batch.as_document().first() : Element();
-  co_return entry.is_document() && entry.as_document()["partitioned"].truthy();
+  SPILLWAY_AWAIT(found, find_in_config(*context, *request, "databases", BsonWriter().append("_id", db).finish()));
+  co_return first_of_batch(found->body())["partitioned"].truthy();
 }
 
 Task<Result<Response>> database_version(Context* context, const Request* request, std::string db) {
@@ -31,8 +25,7 @@ Task<Result<Response>> database_version(Context* context, const Request* request
   const catalog::Database* const database = request->routes->database(db);
   reply.append("primaryShard", request->routes->shard(database->primary).name);
   if (config_wire_version(*context) < v6_0) {
-    const auto partitioned = co_await is_partitioned(context, request, db);
-    if (partitioned.has_error()) co_return partitioned.error();
+    SPILLWAY_CO_TRY(partitioned, co_await is_partitioned(context, request, db));
     reply.append("shardingEnabled", *partitioned);
   }
   if (database->version) catalog::append_database_version(reply, *database->version, "version");
@@ -65,14 +58,10 @@ std::string connection_string_of(const shard::ShardState& shard) {
 }
 
 Task<Result<Response>> list_shards_of_cluster(Context& context, const Request& request) {
-  auto finding = find_in_config(context, request, "shards", BsonDoc());
-  const auto found = co_await finding;
-  if (found.has_error()) co_return found.error();
+  SPILLWAY_AWAIT(found, find_in_config(context, request, "shards", BsonDoc()));
   const ValueView batch = found->body().find_path("cursor.firstBatch");
   if (!batch.is_array()) co_return Error(ErrorCode::failed_to_parse, "the config servers' list of shards is damaged");
-  BsonWriter reply;
-  reply.append_array("shards", batch.as_document());
-  co_return ok_response(std::move(reply));
+  co_return ok_response(BsonWriter().append_array("shards", batch.as_document()));
 }
 
 Task<Result<Response>> shard_map_of_cluster(Context& context) {
@@ -120,9 +109,7 @@ Task<Result<Response>> shard_version_in_cluster(Context& context, const Request&
   const catalog::ChunkVersion& version = routing->cluster->version;
   BsonWriter reply;
   reply.append_timestamp("version", version.lastmod());
-  std::uint8_t epoch[12];
-  std::copy(version.epoch.begin(), version.epoch.end(), epoch);
-  reply.append_object_id("versionEpoch", epoch);
+  reply.append_object_id("versionEpoch", version.epoch);
   if (version.timestamp != 0) reply.append_timestamp("versionTimestamp", version.timestamp);
   if (request.body["fullMetadata"].truthy()) append_chunks(reply, *routing);
   co_return ok_response(std::move(reply));
@@ -139,9 +126,7 @@ Task<Result<Response>> flush_router_config_in_cluster(Context& context, const Re
   log::info("routing metadata is flushed: {}", which.is_string() ? which.as_string() : "all databases");
   auto forgetting = forget_everywhere(context, std::string(name.db), std::string(name.collection));
   co_await forgetting;
-  BsonWriter reply;
-  reply.append("flushed", true);
-  co_return ok_response(std::move(reply));
+  co_return ok_response(BsonWriter().append("flushed", true));
 }
 
 }  // namespace spillway::exec

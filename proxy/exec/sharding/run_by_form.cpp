@@ -8,7 +8,6 @@
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/repeat.h"
 #include "proxy/exec/core/shard_call.h"
-#include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {
 
@@ -25,11 +24,10 @@ Error not_in_this_version(const Request& request) {
 Response collection_sharded(DocView reply, std::string_view ns) {
   BsonWriter out;
   out.append("collectionsharded", ns);
-  for (auto at = reply.begin(); !at.done(); ++at) {
-    const bool of_servers = at->name == "collectionVersion" || at->name == "collectionUUID";
-    if (!of_servers && !is_stripped_from_reply(at->name)) out.append_element(*at);
-  }
-  return Response(std::move(out).finish());
+  out.append_elements(reply, [](std::string_view name) {
+    return name != "collectionVersion" && name != "collectionUUID" && !is_stripped_from_reply(name);
+  });
+  return Response(out.finish());
 }
 
 Response answer_of(const CommandForm& form, std::string_view name, ShardOutcome outcome) {
@@ -38,9 +36,7 @@ Response answer_of(const CommandForm& form, std::string_view name, ShardOutcome 
   if (form.reply == CommandForm::Reply::sharded) return collection_sharded(outcome.body(), name);
   const Element concern = outcome.body().find("writeConcernError");
   if (!concern.exists()) return ok_response();
-  BsonWriter out;
-  out.append_element(concern);
-  return ok_response(std::move(out));
+  return ok_response(BsonWriter().append_element(concern));
 }
 
 // One try. The error of a server that did not take the command for what it concerns: its own answer otherwise.
@@ -58,13 +54,10 @@ Task<Result<Response>> run_one_form(Context* context, const Request* request, co
   const catalog::CollectionRouting* routing = nullptr;
   const catalog::Namespace parts = catalog::split_namespace(name);
   if (form->needs_table) {
-    auto read = co_await read_again(*context, *request, name);
-    if (read.has_error()) co_return read.error();
+    SPILLWAY_CO_TRY(read, co_await read_again(*context, *request, name));
     routing = routes.emplace(*std::move(read)).collection(name);
   } else if (to_primary) {
-    auto resolving = routes_of(*context, *request, RouteNames{RouteName{parts.db, {}}}, form->makes_database);
-    auto resolved = co_await resolving;
-    if (resolved.has_error()) co_return resolved.error();
+    SPILLWAY_AWAIT(resolved, routes_of(*context, *request, RouteNames{RouteName{parts.db, {}}}, form->makes_database));
     const catalog::Database* const database = routes.emplace(*std::move(resolved)).database(parts.db);
     shard = database->primary;
     by = RoutedBy::database(database);
@@ -74,8 +67,7 @@ Task<Result<Response>> run_one_form(Context* context, const Request* request, co
   const BsonDoc body = make_command(*form, *request, name, wire_version, routing);
   shard::CallOptions options = write_options(*context, *request);
   options.retry = form->retry;
-  auto calling = call_shard(*context, {shard, by, shard::Command::of_body(body)}, options);
-  ShardOutcome outcome = co_await calling;
+  ShardOutcome outcome = co_await call_shard(*context, shard, by, body, options);
   if (!outcome.answered() || outcome.stale()) co_return *std::move(outcome.error);
   co_return answer_of(*form, name, std::move(outcome));
 }
@@ -120,8 +112,7 @@ Task<Result<void>> make_collection(Context& context, const Request& request, std
   making.body = making.message.body = create.view();
   making.message.sequences.clear();
   making.sections = {};
-  auto made = co_await run_by_form(context, making);
-  if (made.has_error()) co_return std::move(made.error());
+  SPILLWAY_CO_TRY(made, co_await run_by_form(context, making));
   // Others may have made it meanwhile, with options of their own.
   if (made->failed && !answers(made, ErrorCode::namespace_exists)) {
     co_return Error(made->failure_code, fmt::format("the collection {}.{} could not be made", request.db, collection));
@@ -140,12 +131,9 @@ Task<Result<Routes>> read_again(Context& context, const Request& request, std::s
   const catalog::Namespace parts = catalog::split_namespace(ns);
   const RouteName name{parts.db, parts.collection};
   // What is not known yet may come from what others have read before.
-  auto resolving = routes_of(context, request, RouteNames{name}, false);
-  if (auto resolved = co_await resolving; resolved.has_error()) co_return resolved;
+  SPILLWAY_AWAIT(resolved, routes_of(context, request, RouteNames{name}, false));
   context.router->note_stale(name);
-  auto resolving_again = routes_of(context, request, RouteNames{name}, false);
-  auto routes = co_await resolving_again;
-  if (routes.has_error()) co_return routes;
+  SPILLWAY_AWAIT(routes, routes_of(context, request, RouteNames{name}, false));
   const catalog::CollectionRouting* const routing = routes->collection(ns);
   if (routing == nullptr || !routing->cluster) {
     co_return Error(ErrorCode::namespace_not_sharded, fmt::format("Collection {} is not sharded.", ns));
@@ -157,8 +145,7 @@ Task<Result<shard::Reply>> command_to(Context& context, const Request& request, 
                                       shard::RetryPolicy retry) {
   shard::CallOptions options = write_options(context, request);
   options.retry = retry;
-  auto calling = call_shard(context, {shard, RoutedBy::nothing(), shard::Command::of_body(body)}, options);
-  ShardOutcome outcome = co_await calling;
+  ShardOutcome outcome = co_await call_shard(context, shard, RoutedBy::nothing(), body, options);
   if (outcome.error) co_return *std::move(outcome.error);
   co_return std::move(outcome.reply);
 }
@@ -170,17 +157,14 @@ Task<Result<shard::Reply>> find_in_config(Context& context, const Request& reque
   body.append("batchSize", config_find_max).append("singleBatch", true);
   body.begin_document("readConcern").append("level", "majority").end();
   body.append("$db", "config");
-  auto asking = command_to(context, request, cluster::config_shard, std::move(body).finish(),
-                           shard::RetryPolicy::idempotent);
-  co_return co_await asking;
+  return command_to(context, request, cluster::config_shard, body.finish(), shard::RetryPolicy::idempotent);
 }
 
 Task<Result<Response>> run_by_form(Context& context, const Request& request) {
   const std::int32_t wire_version = config_wire_version(context);
   const CommandForm* form = find_form(request.name, wire_version);
   if (form == nullptr) co_return not_in_this_version(request);
-  auto name = name_of(*form, request);
-  if (name.has_error()) co_return name.error();
+  SPILLWAY_CO_TRY(name, name_of(*form, request));
   bool made_again = false;
   for (;;) {
     auto result = co_await run_one_form(&context, &request, form, *name);
@@ -190,8 +174,7 @@ Task<Result<Response>> run_by_form(Context& context, const Request& request) {
       const std::string db(catalog::split_namespace(*name).db);
       auto forgetting = forget_everywhere(context, db, {});
       co_await forgetting;
-      auto making = routes_of(context, request, RouteNames{RouteName{db, {}}}, true);
-      if (auto made = co_await making; made.has_error()) co_return made.error();
+      SPILLWAY_AWAIT(made, routes_of(context, request, RouteNames{RouteName{db, {}}}, true));
       continue;
     }
     const CommandForm* const older = is_unknown_form(result) ? find_form(request.name, form->from - 1) : nullptr;

@@ -9,7 +9,6 @@
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/cursors/compressed_batches.h"
 #include "proxy/exec/cursors/cursor_ops.h"
-#include "proxy/exec/cursors/read_ahead.h"
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/streams/stream.h"
 #include "proxy/shard/connection.h"
@@ -45,9 +44,8 @@ void set_remote(ClusterCursor& cursor, std::uint16_t shard, const shard::HostAdd
 // Reads the rest of a streaming reply that cannot pass in pieces.
 Task<Result<void>> read_whole(Context& context, const Request& request, catalog::ShardIndex shard,
                               shard::Reply& reply) {
-  auto whole = co_await take_buffer(context, request, context.shared.memory.replies, reply.message_bytes,
-                                    "a shard's reply");
-  if (whole.has_error()) co_return whole.error();
+  SPILLWAY_CO_TRY(whole, co_await take_buffer(context, request, context.shared.memory.replies, reply.message_bytes,
+                                              "a shard's reply"));
   whole->append(reply.bytes.data(), reply.bytes.size());
   shard::Connection& connection = *reply.lease;
   const shard::Interruptible interruptible(request.interrupt, connection);
@@ -84,8 +82,7 @@ Result<bool> prepare_stream(shard::Reply& reply, bool change_stream, std::size_t
                             StreamReply& stream, std::int64_t& shard_id) {
   if (change_stream) return false;
   wire::CursorReplyScanner scanner;
-  auto head = scanner.feed_head(reply.bytes.bytes());
-  if (head.has_error()) return head.error();
+  SPILLWAY_TRY(head, scanner.feed_head(reply.bytes.bytes()));
   if (*head != wire::CursorReplyScanner::Head::batch) return false;
   const wire::CursorReplyParts& parts = scanner.parts();
   if (parts.batch_bytes > batch_bytes_max || parts.partial_results_returned) return false;
@@ -174,8 +171,7 @@ CursorPtr CursorSeed::make(Reservation kept) const {
 Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, ShardCommand command, bool stream,
                                          [[maybe_unused]] BsonDoc body) {
   const catalog::ShardIndex shard = command.shard;
-  auto kept = reserve_kept(context, seed.request, seed.collection);
-  if (kept.has_error()) co_return std::move(kept.error());
+  SPILLWAY_CO_TRY(kept, reserve_kept(context, seed.request, seed.collection));
   shard::CallOptions options = read_options(context, seed.request);
   // An error does not mean that nothing was written, so the command must not be sent twice.
   if (seed.writes || seed.merges) options.retry = shard::RetryPolicy::none;
@@ -194,10 +190,9 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, Shar
   if (reply.streaming()) {
     StreamReplyPtr streaming(new StreamReply);
     std::int64_t shard_id = 0;
-    auto prepared =
-        prepare_stream(reply, seed.change_stream, passthrough_batch_bytes_max(context, shard),
-                       *streaming, shard_id);
-    if (prepared.has_error()) co_return prepared.error();
+    SPILLWAY_CO_TRY(prepared,
+                    prepare_stream(reply, seed.change_stream, passthrough_batch_bytes_max(context, shard),
+                                   *streaming, shard_id));
     if (*prepared && !is_read_to_compress(context, seed.request, reply)) {
       streaming->cursor = ActiveCursor(context, seed.make(*std::move(kept)));
       set_remote(*streaming->cursor, shard, reply.host, shard_id);
@@ -206,8 +201,7 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, Shar
       streaming->reply = std::move(reply);
       co_return Response::of_stream(std::move(streaming));
     }
-    auto read = co_await read_whole(context, seed.request, shard, reply);
-    if (read.has_error()) co_return read.error();
+    SPILLWAY_CO_TRY(read, co_await read_whole(context, seed.request, shard, reply));
   }
   auto parsed = cursor_of(reply);
   if (parsed.has_error())
@@ -230,8 +224,7 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, Shar
     ActiveCursor cursor(context, seed.make(*std::move(kept)));
     set_remote(*cursor, shard, reply.host, parsed->id);
     cursor->learn_mean(batch_bytes, documents);
-    auto finished = cursor.finish(documents, BatchOrigin::passed);
-    if (finished.has_error()) co_return std::move(finished.error());
+    SPILLWAY_CO_TRY(finished, cursor.finish(documents, BatchOrigin::passed));
     id = *finished;
   }
   co_return with_id(std::move(reply), *parsed, id);
@@ -295,8 +288,7 @@ Result<std::optional<Response>> pass_complete(Context& context, ActiveCursor& cu
   }
   remote.id = parsed->id;
   if (cursor->below_view || parsed->batch.size() > passthrough_batch_bytes_max(context, remote.shard)) {
-    auto repacked = repack(context, cursor, pass.remote, std::move(reply), pass.batch_name);
-    if (repacked.has_error()) return std::move(repacked.error());
+    SPILLWAY_TRY(repacked, repack(context, cursor, pass.remote, std::move(reply), pass.batch_name));
     return std::optional<Response>(*std::move(repacked));
   }
   const std::size_t documents = parsed->batch.count();
@@ -333,8 +325,7 @@ Task<Result<std::optional<Response>>> pass_shard_batch(Context& context, const R
     room = *std::move(taken);
     options.room = &room;
   }
-  auto call = call_shard(context, {remote.shard, RoutedBy::nothing(), shard::Command::of_body(body)}, options);
-  ShardOutcome outcome = co_await call;
+  ShardOutcome outcome = co_await call_shard(context, remote.shard, RoutedBy::nothing(), body, options);
   room.reset();
   if (outcome.error && cursor->allow_partial && may_be_missing(outcome, ShardLoss::getting_more)) {
     if (is_unreachable(*outcome.error)) remote.id = 0;
@@ -375,8 +366,7 @@ Task<Result<Response>> get_more_on_one_shard(Context& context, const Request& re
   PassRequest pass;
   pass.batch_size = batch_size;
   pass.await_ms = await_ms;
-  auto passed = co_await pass_shard_batch(context, request, cursor, pass);
-  if (passed.has_error()) co_return passed.error();
+  SPILLWAY_CO_TRY(passed, co_await pass_shard_batch(context, request, cursor, pass));
   co_return std::move(**passed);
 }
 

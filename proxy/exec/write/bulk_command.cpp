@@ -147,17 +147,14 @@ Result<void> BulkParser::begin() {
   }
   for (const auto& [name, target] : {std::pair("ordered", &command_.ordered),
                                      std::pair("errorsOnly", &command_.errors_only)}) {
-    auto flag = flag_of(request_, name, *target);
-    if (flag.has_error()) return std::move(flag.error());
+    SPILLWAY_TRY(flag, flag_of(request_, name, *target));
     *target = *flag;
   }
-  auto namespaces = documents_of(request_, "nsInfo");
-  if (namespaces.has_error()) return std::move(namespaces.error());
+  SPILLWAY_TRY(namespaces, documents_of(request_, "nsInfo"));
   for (const DocView entry : *namespaces) {
     if (auto added = add_namespace(entry); added.has_error()) return added;
   }
-  auto operations = documents_of(request_, "ops");
-  if (operations.has_error()) return std::move(operations.error());
+  SPILLWAY_TRY(operations, documents_of(request_, "ops"));
   left_ = *std::move(operations);
   std::reverse(left_.begin(), left_.end());
   command_.operations.reserve(left_.size());
@@ -167,8 +164,7 @@ Result<void> BulkParser::begin() {
 Result<void> BulkParser::finish() {
   if (const ValueView first = request_.body["stmtId"]; first.exists()) {
     if (first.type != BsonType::int32) return wrong_bulk_type("stmtId", first, "int");
-    if (auto checked = check_stmt_ids(first.as_int32(), command_.operations.size()); checked.has_error())
-      return checked;
+    SPILLWAY_TRY(checked, check_stmt_ids(first.as_int32(), command_.operations.size()));
     command_.first_stmt_id = first.as_int32();
   }
   const ValueView ids = request_.body["stmtIds"];
@@ -222,16 +218,13 @@ BsonDoc bulk_body(const Request& request, const BulkCommand& command, const Bulk
   const BulkCommand::Namespace& ns = command.namespaces[group.ns];
   BsonWriter out;
   out.append(command_name(group.kind), ns.collection).append("ordered", command.ordered);
-  for (const Element& option : ns.options) {  // collectionUUID, encryptionInformation
-    if (option.name != "ns") out.append_element(option);
-  }
+  // collectionUUID, encryptionInformation
+  out.append_elements(ns.options, [](std::string_view name) { return name != "ns"; });
   // `delete` has no such field.
-  const ValueView bypass = request.body["bypassDocumentValidation"];
-  if (bypass.exists() && group.kind != WriteKind::remove) {
-    out.append("bypassDocumentValidation", bypass);
+  if (group.kind != WriteKind::remove) {
+    out.append("bypassDocumentValidation", request.body["bypassDocumentValidation"]);
   }
-  const ValueView let = request.body["let"];
-  if (let.exists() && group.kind != WriteKind::insert) out.append("let", let);
+  if (group.kind != WriteKind::insert) out.append("let", request.body["let"]);
   if (request.retryable_write()) {
     out.begin_array("stmtIds");
     for (const std::uint32_t operation : group.operations) out.append_item(command.stmt_id(operation));
@@ -239,7 +232,7 @@ BsonDoc bulk_body(const Request& request, const BulkCommand& command, const Bulk
   }
   append_generic_arguments(out, request, {"$db", "stmtId", "startTransaction", "readConcern", "$readPreference"});
   if (begins && request.start_transaction) out.append("startTransaction", true);
-  if (begins && request.read_concern.exists()) out.append("readConcern", request.read_concern);
+  if (begins) out.append("readConcern", request.read_concern);
   out.append("$db", ns.db);
   return std::move(out).finish();
 }
@@ -292,8 +285,7 @@ BulkAnswer::BulkAnswer(const BulkCommand& command, const BulkGroup& group, DocVi
   } else if (group.kind == WriteKind::remove) {
     totals.deleted += n;
   } else {
-    const ValueView upserted = reply["upserted"];
-    const auto upserts = upserted.is_array() ? static_cast<std::int64_t>(upserted.as_document().count()) : 0;
+    const auto upserts = static_cast<std::int64_t>(reply["upserted"].to_array().count());
     totals.upserted += upserts;
     totals.matched += n - upserts;
     totals.modified += reply["nModified"].to_int64().value_or(0);
@@ -306,7 +298,7 @@ BulkAnswer::BulkAnswer(const BulkCommand& command, const BulkGroup& group, DocVi
 bool BulkAnswer::read(std::size_t errors) {
   for (; !errors_.done(); ++errors_) {
     if (errors-- == 0) return false;
-    const DocView error = errors_->is_document() ? errors_->as_document() : DocView();
+    const DocView error = errors_->to_document();
     const auto index = error["index"].to_int64();
     if (!index || *index < 0 || *index >= static_cast<std::int64_t>(failures_.size())) continue;
     DocView& failure = failures_[static_cast<std::size_t>(*index)];
@@ -335,11 +327,8 @@ bool BulkAnswer::next(BsonDoc& result) {
     }
     if (group_.kind == WriteKind::update) {
       out.append("nModified", static_cast<std::int32_t>(reply_["nModified"].to_int64().value_or(0)));
-      const ValueView upserted = reply_["upserted"];
-      const Element first = upserted.is_array() ? upserted.as_document().first() : Element();
-      if (first.is_document()) {
-        out.begin_document("upserted").append("_id", first.as_document()["_id"]).end();
-      }
+      const Element first = reply_["upserted"].to_array().first();
+      if (first.is_document()) out.begin_document("upserted").append("_id", first.as_document()["_id"]).end();
     }
     ++at_;
     result = std::move(out).finish();
@@ -351,10 +340,8 @@ bool BulkAnswer::next(BsonDoc& result) {
 BsonDoc bulk_failure(std::uint32_t operation, WriteKind kind, DocView error) {
   BsonWriter out;
   out.append("ok", 0.0).append("idx", static_cast<std::int32_t>(operation));
-  for (const Element& field : error) {
-    constexpr FieldTable<4> others({"index", "ok", "n", "errorLabels"});
-    if (!others.contains(field.name)) out.append_element(field);
-  }
+  constexpr FieldTable<4> others({"index", "ok", "n", "errorLabels"});
+  out.append_elements(error, [&](std::string_view name) { return !others.contains(name); });
   out.append("n", 0);
   if (kind == WriteKind::update) out.append("nModified", 0);
   return std::move(out).finish();

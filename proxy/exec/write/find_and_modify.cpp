@@ -1,5 +1,6 @@
 // findAndModify. One shard gets the client's bytes; a query that may match on several is narrowed to a chosen
 // document first (write_choose.h states the guarantees).
+#include <functional>
 #include <span>
 
 #include "proxy/exec/access/transactions.h"
@@ -11,7 +12,6 @@
 #include "proxy/exec/write/write_commands.h"
 #include "proxy/exec/write/write_move.h"
 #include "proxy/exec/write/write_target.h"
-#include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {
 
@@ -26,12 +26,9 @@ Result<std::optional<Statement>> parse(const Request& request, const catalog::Co
   Statement statement;
   statement.of_measurements = is_on_buckets(request);
   statement.returns_document = true;
-  auto query = document_argument("findAndModify.query", body["query"]);
-  if (query.has_error()) return query.error();
-  auto sort = document_argument("findAndModify.sort", body["sort"]);
-  if (sort.has_error()) return sort.error();
-  auto collation = document_argument("findAndModify.collation", body["collation"]);
-  if (collation.has_error()) return collation.error();
+  SPILLWAY_TRY(query, document_argument("findAndModify.query", body["query"]));
+  SPILLWAY_TRY(sort, document_argument("findAndModify.sort", body["sort"]));
+  SPILLWAY_TRY(collation, document_argument("findAndModify.collation", body["collation"]));
   statement.query = *query;
   statement.sort = *sort;
   statement.collation = body["collation"];
@@ -89,27 +86,21 @@ Task<Result<Response>> modify(Context& context, const Request& request, const St
   const std::string_view collection = request.body.first().as_string();
   const bool wants_new = request.body["new"].truthy();
   if (request.in_transaction) {
-    const auto moved = co_await move_document(context, request, collection, routing, outcome.body());
-    if (moved.has_error()) co_return moved.error();
+    SPILLWAY_CO_TRY(moved, co_await move_document(context, request, collection, routing, outcome.body()));
     co_return with_recovery_token(context, request,
                                   counted_reply(context, moved_modify_reply(outcome.body(), *moved, wants_new)));
   }
-  BsonWriter out;
-  for (const Element& field : body_of(command.command)) {
-    if (!is_generic_argument(field.name)) out.append_element(field);
-  }
-  const BsonDoc body = std::move(out).finish();
+  const DocView sent = body_of(command.command);
+  const BsonDoc body = BsonWriter().append_elements(sent, std::not_fn(is_generic_argument)).finish();
   MovingWrite write{.collection = collection,
                     .command = body,
-                    .filter = document_or_empty(body.view()["query"]),
+                    .filter = body.view()["query"].to_document(),
                     .simple_collation = statement.simple_collation,
                     .shard = outcome.shard,
                     .reply = [wants_new](DocView refusal, bool moved) {
                       return moved_modify_reply(refusal, moved, wants_new);
                     }};
-  auto moving = move_in_own_transaction(context, request, std::move(write));
-  auto reply = co_await moving;
-  if (reply.has_error()) co_return std::move(reply.error());
+  SPILLWAY_AWAIT(reply, move_in_own_transaction(context, request, std::move(write)));
   co_return counted_reply(context, *std::move(reply));
 }
 
@@ -179,8 +170,7 @@ Task<Result<Response>> without_match(Context& context, const Request& request,
     const ShardCommand whole(target.shards.front(), RoutedBy::sharded(routing), forward_command(request, scratch));
     co_return co_await modify(context, request, statement, routing, whole);
   }
-  auto plan = plan_upsert(routing, statement, make_object_id());
-  if (plan.has_error()) co_return plan.error();
+  SPILLWAY_CO_TRY(plan, plan_upsert(routing, statement, make_object_id()));
   Rewrite rewrite;
   rewrite.upsert = true;
   if (plan->update) rewrite.update = plan->update->view();
@@ -198,8 +188,7 @@ Task<Result<void>> check_not_elsewhere(Context& context, const Request& request,
                                        const WriteTarget& target) {
   if (!target.check_key || target.upsert_after || statement.style != UpdateStyle::replacement || request.in_transaction)
     co_return Result<void>();
-  auto possible = routing.target_filter(statement.query, statement.simple_collation);
-  if (possible.has_error()) co_return possible.error();
+  SPILLWAY_CO_TRY(possible, routing.target_filter(statement.query, statement.simple_collation));
   catalog::ShardSet others;
   for (const catalog::ShardIndex shard : *possible) {
     if (!target.shards.contains(shard)) others.insert(shard);
@@ -231,8 +220,7 @@ Task<Result<Response>> modify_chosen(Context& context, const Request& request,
     auto chosen = co_await choices.next(*step);
     if (chosen.error) co_return *std::move(chosen.error);
     if (!chosen.found) {
-      const auto checked = co_await check_not_elsewhere(context, *step, collection, statement, routing, target);
-      if (checked.has_error()) co_return checked.error();
+      SPILLWAY_CO_TRY(checked, co_await check_not_elsewhere(context, *step, collection, statement, routing, target));
       co_return co_await without_match(context, *step, statement, routing, target);
     }
     const BsonDoc body = rewritten(*step, {.query = chosen.query.view(), .update = {}, .upsert = false});
@@ -255,14 +243,12 @@ bool would_move(const Request& request, const Result<Response>& answered) noexce
 // `moves`: the only shard has said so.
 Task<Result<Response>> run_sharded(Context& context, const Request& request,
                                    const catalog::CollectionRouting& routing, bool moves = false) {
-  auto parsed = parse(request, routing);
-  if (parsed.has_error()) co_return parsed.error();
+  SPILLWAY_CO_TRY(parsed, parse(request, routing));
   if (!*parsed) {
     co_return co_await forward_write(context, request, routing.chunks.first_shard(), RoutedBy::sharded(routing));
   }
   const Statement& statement = **parsed;
-  auto targeted = target_statement(routing, statement);
-  if (targeted.has_error()) co_return targeted.error();
+  SPILLWAY_CO_TRY(targeted, target_statement(routing, statement));
   WriteTarget& target = *targeted;
   if (moves && target.route == Route::one) target.route = Route::moves;
   if (target.route == Route::one && !target.upsert_after) {
@@ -271,18 +257,15 @@ Task<Result<Response>> run_sharded(Context& context, const Request& request,
     target.route = Route::moves;
   }
   // The command as it is narrowed to a document, and as it is sent in a transaction that moves it.
-  const auto room = room_for_copies(context, request.body.size(), 2);
-  if (room.has_error()) co_return room.error();
+  SPILLWAY_CO_TRY(room, room_for_copies(context, request.body.size(), 2));
   if (target.route == Route::moves) {
-    auto checked = co_await check_transaction(context, request, target.shards);
-    if (checked.has_error()) co_return checked.error();
+    SPILLWAY_CO_TRY(checked, co_await check_transaction(context, request, target.shards));
     BsonDoc scratch;
     const ShardCommand whole(target.shards.front(), RoutedBy::sharded(routing), forward_command(request, scratch));
     co_return co_await modify(context, request, statement, routing, whole);
   }
   const catalog::ShardSet possible = possible_shards(routing, statement, target);
-  auto checked = co_await check_transaction(context, request, possible);
-  if (checked.has_error()) co_return checked.error();
+  SPILLWAY_CO_TRY(checked, co_await check_transaction(context, request, possible));
   SessionTurns::Turn turn;
   if (request.retryable_write()) {
     // An attempt before may be at work yet: what it writes is known to one shard, and asked for only once here.
@@ -303,8 +286,7 @@ Task<Result<Response>> run_sharded(Context& context, const Request& request,
 
 Task<Result<Response>> find_and_modify_command(Context& context, Client&, const Request& request) {
   if (reads_own_config(request)) co_return config_is_read_only();
-  auto collection = collection_argument(request.body);
-  if (collection.has_error()) co_return collection.error();
+  SPILLWAY_CO_TRY(collection, collection_argument(request.body));
   const catalog::CollectionRouting* routing = request.routes->collection(request.ns());
   if (routing != nullptr && routing->all_shards().size() > 1) {
     co_return co_await run_sharded(context, request, *routing);

@@ -95,8 +95,7 @@ Task<Result<ChildMessage>> ChildMessage::build(Context& context, const Request& 
       bytes += bytes_of(op);
       if (slice.is_over_short(listed_op_bytes)) co_await slice.next();
     }
-    auto buffer = co_await take_buffer(context, request, context.shared.memory.writes, bytes, "a write");
-    if (buffer.has_error()) co_return buffer.error();
+    SPILLWAY_CO_TRY(buffer, co_await take_buffer(context, request, context.shared.memory.writes, bytes, "a write"));
     child.copied_ = *std::move(buffer);
     slice.renew();
     for (std::size_t i = 0; i < ops.size(); ++i) {

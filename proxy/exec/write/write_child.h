@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "allocator/buffer.h"
 #include "proxy/exec/core/context.h"

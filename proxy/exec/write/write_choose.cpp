@@ -60,11 +60,8 @@ BsonDoc choosing_find(const Context& context, const Request& request, std::strin
   if (!projection.empty()) out.append("projection", projection);
   out.append("limit", std::int64_t{1});
   out.append("singleBatch", true);
-  if (statement.collation.exists()) out.append("collation", statement.collation);
-  if (statement.hint.exists()) out.append("hint", statement.hint);
-  for (const std::string_view field : {"let", "encryptionInformation"}) {
-    if (const ValueView value = request.body[field]; value.exists()) out.append(field, value);
-  }
+  out.append("collation", statement.collation).append("hint", statement.hint);
+  for (const std::string_view field : {"let", "encryptionInformation"}) out.append(field, request.body[field]);
   // Within a transaction it sees the transaction's writes. Before the first statement is sent there are none.
   const bool within = request.in_transaction && !request.start_transaction;
   append_generic_arguments(out, request,
@@ -74,9 +71,7 @@ BsonDoc choosing_find(const Context& context, const Request& request, std::strin
   const ValueView asked = request.body["readConcern"];
   if (!within && (context.in_cluster() || asked.exists())) {
     out.begin_document("readConcern").append("level", "local");
-    const ValueView after = asked.is_document() ? asked.as_document()["afterClusterTime"] : ValueView();
-    if (after.exists()) out.append("afterClusterTime", after);
-    out.end();
+    out.append("afterClusterTime", asked.to_document()["afterClusterTime"]).end();
   }
   return std::move(out).finish();
 }
@@ -152,21 +147,11 @@ Task<ChoiceOutcome> choose_document(Context& context, const Request& request,
 }
 
 BsonDoc both_filters(DocView one, DocView other) {
-  BsonWriter out;
-  out.begin_array("$and");
-  out.append_item(one);
-  out.append_item(other);
-  out.end();
-  return std::move(out).finish();
+  return BsonWriter().begin_array("$and").append_item(one).append_item(other).end().finish();
 }
 
 BsonDoc match_nothing() {
-  BsonWriter out;
-  out.begin_document("_id");
-  out.begin_array("$in");
-  out.end();
-  out.end();
-  return std::move(out).finish();
+  return BsonWriter().begin_document("_id").begin_array("$in").end().end().finish();
 }
 
 namespace {

@@ -45,11 +45,9 @@ Task<Result<Response>> forward_write(Context& context, const Request& request,
                                      catalog::ShardIndex shard, RoutedBy by) {
   if (request.txn_number) {
     const catalog::ShardSet targets{shard};
-    auto checked = co_await check_transaction(context, request, targets);
-    if (checked.has_error()) co_return checked.error();
+    SPILLWAY_CO_TRY(checked, co_await check_transaction(context, request, targets));
   }
-  const auto room = room_for_copy(context, request);
-  if (room.has_error()) co_return room.error();
+  SPILLWAY_CO_TRY(room, room_for_copy(context, request));
   BsonDoc scratch;
   const ShardCommand command(shard, by, forward_command(request, scratch));
   co_return co_await call_for_write(context, request, command);
@@ -122,8 +120,7 @@ Result<void> plan_one(const WriteCommand& command, std::size_t i, const catalog:
     if (!op.new_id && !document.find("_id").exists()) op.new_id = make_object_id();
     target = target_new(*routing, command, i, new_id_of(op));
   } else if (routing != nullptr) {
-    auto statement = parse_statement(command, i, routing);
-    if (statement.has_error()) return statement.error();
+    SPILLWAY_TRY(statement, parse_statement(command, i, routing));
     target = target_statement(*routing, *statement);
   }
   op.bytes = static_cast<std::uint32_t>(ChildMessage::bytes_of({document, new_id_of(op), 0}));
@@ -193,8 +190,7 @@ Task<Result<WriteCommand>> parse_write_in_steps(TimeSlice& slice, const Request&
   constexpr std::size_t operations_per_step = 64;
   WriteParser parser(request, kind);
   for (;;) {
-    const auto stepped = parser.step(operations_per_step);
-    if (stepped.has_error()) co_return stepped.error();
+    SPILLWAY_CO_TRY(stepped, parser.step(operations_per_step));
     if (*stepped) co_return std::move(parser).take();
     if (slice.is_over(4 * limits::kib)) co_await slice.next();
   }
@@ -476,8 +472,7 @@ bool fits_a_message(const Request& request) noexcept {
 Task<Result<Response>> run_batch(Context& context, const Client& client, const Request& request, WriteKind kind,
                                  const catalog::CollectionRouting* routing, std::optional<ShardOutcome> first) {
   TimeSlice slice(context.pump);
-  auto command = co_await parse_write_in_steps(slice, request, kind);
-  if (command.has_error()) co_return command.error();
+  SPILLWAY_CO_TRY(command, co_await parse_write_in_steps(slice, request, kind));
   command->whole_keys = kind == WriteKind::insert && needs_whole_keys(context, routing);
   // A child's list of indexes grows by doubling.
   constexpr std::size_t bytes_per_op = sizeof(DocView) + sizeof(PlannedWrite) +
@@ -492,9 +487,7 @@ Task<Result<Response>> run_batch(Context& context, const Client& client, const R
     co_return without_writes(reservation.error());
   }
   slice.renew();
-  auto planning = plan(slice, *command, routing, request.routes->primary_shard(request.db));
-  auto planned = co_await planning;
-  if (planned.has_error()) co_return planned.error();
+  SPILLWAY_AWAIT(planned, plan(slice, *command, routing, request.routes->primary_shard(request.db)));
   const ChildRoom room = child_room(context, request, *command, routing);
   WriteRun run{context,
                SteppedRequest(request),
@@ -518,14 +511,12 @@ Task<Result<Response>> run_batch(Context& context, const Client& client, const R
   }
   if (request.txn_number) {
     const catalog::ShardSet shards = co_await shards_to_check(run, slice);
-    auto checked = co_await check_transaction(context, request, shards);
-    if (checked.has_error()) co_return checked.error();
+    SPILLWAY_CO_TRY(checked, co_await check_transaction(context, request, shards));
   }
   const auto only = run.batch.only_shard();
   if (slice.is_over(look_bytes)) co_await slice.next();
   if (only && !run.batch.adds_ids() && fits_a_message(request)) {
-    const auto copy = room_for_copy(context, request);
-    if (copy.has_error()) co_return copy.error();
+    SPILLWAY_CO_TRY(copy, room_for_copy(context, request));
     BsonDoc scratch;
     const shard::Command whole = forward_command(request, scratch);
     auto call = call_shard(context, {*only, run.by(), whole}, write_options(context, request));
@@ -545,10 +536,8 @@ Task<Result<Response>> run_batch(Context& context, const Client& client, const R
 Task<Result<ShardOutcome>> forward_in_cluster(Context& context, const Request& request, catalog::ShardIndex shard,
                                               RoutedBy by) {
   const catalog::ShardSet targets{shard};
-  auto checked = co_await check_transaction(context, request, targets);
-  if (checked.has_error()) co_return checked.error();
-  const auto room = room_for_copy(context, request);
-  if (room.has_error()) co_return room.error();
+  SPILLWAY_CO_TRY(checked, co_await check_transaction(context, request, targets));
+  SPILLWAY_CO_TRY(room, room_for_copy(context, request));
   BsonDoc scratch;
   auto call = call_shard(context, {shard, by, forward_command(request, scratch)}, write_options(context, request));
   co_return co_await call;
@@ -559,10 +548,8 @@ Task<Result<Response>> run_acknowledged(Context& context, Client& client, const 
                          : request.name == "update" ? WriteKind::update
                                                     : WriteKind::remove;
   if (reads_own_config(request)) co_return config_is_read_only();
-  auto collection = collection_argument(request.body);
-  if (collection.has_error()) co_return collection.error();
-  auto count = count_operations(request, list_name_of(kind));
-  if (count.has_error()) co_return count.error();
+  SPILLWAY_CO_TRY(collection, collection_argument(request.body));
+  SPILLWAY_CO_TRY(count, count_operations(request, list_name_of(kind)));
   count_operations_of(context.shared.metrics, kind, *count);
   const NamespaceText ns(request.db, *collection);
   const catalog::CollectionRouting* routing = request.routes->collection(ns.view());
@@ -579,8 +566,7 @@ Task<Result<Response>> run_acknowledged(Context& context, Client& client, const 
   if (!context.in_cluster()) {
     co_return co_await forward_write(context, request, shard, by);
   }
-  auto outcome = co_await forward_in_cluster(context, request, shard, by);
-  if (outcome.has_error()) co_return std::move(outcome.error());
+  SPILLWAY_CO_TRY(outcome, co_await forward_in_cluster(context, request, shard, by));
   auto stale = co_await find_stale(context, by, *outcome);
   if (stale && request.in_transaction) co_return *std::move(stale);
   if (stale || (would_move(*outcome) && request.txn_number)) {

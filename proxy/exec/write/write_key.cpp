@@ -121,8 +121,7 @@ Result<void> add_stage(const catalog::ShardKeyPattern& key, const Element& opera
     }
   } else if (operation.name == "$unset") {
     unset(operation);
-    if (!operation.is_array()) return {};
-    for (const Element& path : operation.as_document()) unset(path);
+    for (const Element& path : operation.to_array()) unset(path);
   } else if (operation.name == "$project" || operation.name == "$replaceRoot" ||
              operation.name == "$replaceWith") {
     return possibly_changes_key(operation.name);
@@ -140,8 +139,7 @@ Result<KeyChanges> key_changes(const catalog::ShardKeyPattern& key, const Statem
   } else if (statement.style == UpdateStyle::pipeline) {
     for (const Element& stage : update) {
       if (!stage.is_document()) continue;  // the shard refuses it
-      if (auto added = add_stage(key, stage.as_document().first(), changes); added.has_error())
-        return added.error();
+      SPILLWAY_TRY(added, add_stage(key, stage.as_document().first(), changes));
     }
   } else {
     for (const Field& field : key.fields()) {
@@ -217,9 +215,7 @@ struct Equality {
 };
 
 Equality equality_on(std::string_view path, DocView query) {
-  BsonWriter pattern;
-  pattern.append(path, std::int32_t{1});
-  auto parsed = catalog::ShardKeyPattern::parse(std::move(pattern).finish());
+  auto parsed = catalog::ShardKeyPattern::parse(BsonWriter().append(path, std::int32_t{1}).finish());
   if (parsed.has_error()) return {};
   return {parsed->query_key(query)};
 }
@@ -262,10 +258,7 @@ Result<std::string> key_of_replacement(const catalog::ShardKeyPattern& key,
                    "and neither the "
                    "query nor the replacement names it");
     }
-    BsonWriter whole;
-    whole.append("_id", id.value("_id"));
-    whole.append_elements(replacement);
-    const BsonDoc document = std::move(whole).finish();
+    const BsonDoc document = BsonWriter().append("_id", id.value("_id")).append_elements(replacement).finish();
     found = key.key_of_document(document);
   }
   if (found.has_error()) {
@@ -284,15 +277,11 @@ bool gives_whole_key(const catalog::ShardKeyPattern& key, const Statement& state
 }
 
 Result<bool> may_change_key(const catalog::ShardKeyPattern& key, const Statement& statement) {
-  auto changes = key_changes(key, statement);
-  if (changes.has_error()) return changes.error();
+  SPILLWAY_TRY(changes, key_changes(key, statement));
   const bool inserts = statement.upsert && statement.style == UpdateStyle::operators;
   if (inserts) {
-    const ValueView on_insert = statement.update.as_document()["$setOnInsert"];
-    if (on_insert.is_document()) {
-      for (const Element& setting : on_insert.as_document())
-        add_changes(key, {.path = setting.name, .op = "$set", .value = setting}, *changes);
-    }
+    for (const Element& setting : statement.update.as_document()["$setOnInsert"].to_document())
+      add_changes(key, {.path = setting.name, .op = "$set", .value = setting}, *changes);
   }
   if (changes->empty()) return false;
   const auto full = key.query_key(statement.query);
@@ -306,8 +295,7 @@ Result<bool> may_change_key(const catalog::ShardKeyPattern& key, const Statement
 
 Result<void> check_key_kept(const catalog::ShardKeyPattern& key, const Statement& statement,
                             DocView document) {
-  const auto changes = key_changes(key, statement);
-  if (changes.has_error()) return changes.error();
+  SPILLWAY_TRY(changes, key_changes(key, statement));
   for (const KeyChange& change : *changes) {
     if (keeps_key(change, document, statement.simple_collation)) continue;
     const bool omitted = statement.style == UpdateStyle::replacement && !change.value.exists();
@@ -328,13 +316,9 @@ std::vector<std::string> paths_to_check(const catalog::ShardKeyPattern& key, con
   return paths;
 }
 
-namespace {
-
 void append_equality(BsonWriter& out, std::string_view path, ValueView value) {
   out.begin_document(path).append("$eq", or_null(value)).end();
 }
-
-}  // namespace
 
 BsonDoc same_key_filter(const catalog::ShardKeyPattern& key, const Statement& statement, DocView document) {
   BsonWriter out;
@@ -389,12 +373,6 @@ Error undetermined(std::string_view why) {
                   why));
 }
 
-void append_new_id(BsonWriter& out, const ObjectId& id) {
-  std::uint8_t bytes[12];
-  std::copy(id.begin(), id.end(), bytes);
-  out.append_object_id("_id", bytes);
-}
-
 // The operators' value of one field of an upserted document. `value` missing: no operator sets it.
 struct Given {
   ValueView value;
@@ -404,8 +382,7 @@ struct Given {
 Given given_by_operators(DocView update, const Field& field) {
   Given given;
   for (const Element& op : update) {
-    if (!op.is_document()) continue;
-    for (const Element& setting : op.as_document()) {
+    for (const Element& setting : op.to_document()) {
       const bool renamed_to = op.name == "$rename" && setting.is_string() &&
                               is_related(setting.as_string(), field.path);
       if (renamed_to) given.known = false;
@@ -426,23 +403,19 @@ Given given_by_operators(DocView update, const Field& field) {
 BsonDoc with_id_on_insert(DocView update, ValueView id) {
   BsonWriter out;
   bool done = false;
+  const auto append = [&](DocView others) {
+    out.begin_document("$setOnInsert").append("_id", id).append_elements(others).end();
+    done = true;
+  };
   for (const Element& op : update) {
     if (op.name != "$setOnInsert" || !op.is_document()) {
       out.append_element(op);
-      continue;
+    } else {
+      append(op.as_document());
     }
-    out.begin_document("$setOnInsert");
-    out.append("_id", id);
-    out.append_elements(op.as_document());
-    out.end();
-    done = true;
   }
-  if (!done) {
-    out.begin_document("$setOnInsert");
-    out.append("_id", id);
-    out.end();
-  }
-  return std::move(out).finish();
+  if (!done) append({});
+  return out.finish();
 }
 
 // Does a query mention this path, at any depth of $and, $or and the like?
@@ -451,8 +424,7 @@ bool mentions(DocView query, std::string_view path, int depth = 0) {
   if (depth > depth_max) return true;
   for (const Element& field : query) {
     if (field.name.starts_with('$')) {
-      if (!field.is_array()) continue;
-      for (const Element& branch : field.as_document()) {
+      for (const Element& branch : field.to_array()) {
         if (branch.is_document() && mentions(branch.as_document(), path, depth + 1)) return true;
       }
     } else if (is_related(field.name, path)) {
@@ -464,11 +436,8 @@ bool mentions(DocView query, std::string_view path, int depth = 0) {
 
 // {_id: {$in: [v]}}: a server may take v for the new document's _id.
 ValueView only_id_of(DocView query) noexcept {
-  const ValueView id = query["_id"];
-  if (!id.is_document()) return {};
-  const ValueView in = id.as_document()["$in"];
-  if (!in.is_array() || in.as_document().count() != 1) return {};
-  return in.as_document().first();
+  const DocView in = query["_id"].to_document()["$in"].to_array();
+  return in.count() == 1 ? ValueView(in.first()) : ValueView();
 }
 
 // Bounds, because an upsert takes equalities over into the new document.
@@ -479,9 +448,7 @@ void append_owned(BsonWriter& out, std::string_view path, ValueView value) {
 Result<UpsertPlan> plan_operators(const catalog::CollectionRouting& routing,
                                   const Statement& statement, const ObjectId& new_id) {
   const DocView update = statement.update.as_document();
-  BsonWriter own;
-  append_new_id(own, new_id);
-  const BsonDoc generated = std::move(own).finish();
+  const BsonDoc generated = BsonWriter().append_object_id("_id", new_id).finish();
   BsonWriter filter, owned;  // on the new document's key
   ValueView imposed;
   UpsertPlan plan;
@@ -523,15 +490,14 @@ Result<UpsertPlan> plan_replacement(const catalog::CollectionRouting& routing,
     if (id.key) {
       out.append("_id", id.value("_id"));
     } else {
-      append_new_id(out, new_id);
+      out.append_object_id("_id", new_id);
       plan.by_new_id = true;
     }
     out.append_elements(replacement);
     plan.update = std::move(out).finish();
   }
   const DocView document = plan.update ? plan.update->view() : replacement;
-  auto key = routing.key.key_of_document(document);
-  if (key.has_error()) return key.error();
+  SPILLWAY_TRY(key, routing.key.key_of_document(document));
   plan.shard = routing.chunks.shard_for(*key);
   BsonWriter owned;
   for (const Field& field : routing.key.fields()) append_owned(owned, field.path, document.find_path(field.path));

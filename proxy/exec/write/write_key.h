@@ -2,7 +2,6 @@
 // proxy checks every update of a sharded collection. It also computes the key of an upsert's document.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,6 +33,8 @@ Result<void> check_key_kept(const catalog::ShardKeyPattern& key, const Statement
 // The fields that check_key_kept() must see of a document: a projection's paths.
 std::vector<std::string> paths_to_check(const catalog::ShardKeyPattern& key,
                                         const Statement& statement);
+// {<path>: {$eq: <value>}}: a missing value is null, which matches both.
+void append_equality(BsonWriter& out, std::string_view path, ValueView value);
 // Matches the document while the key fields that the update touches are unchanged.
 BsonDoc same_key_filter(const catalog::ShardKeyPattern& key, const Statement& statement,
                         DocView document);

@@ -1,6 +1,6 @@
 #include "proxy/exec/write/write_move.h"
 
-#include <algorithm>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -23,14 +23,7 @@ BsonDoc filter_of(const catalog::ShardKeyPattern& key, DocView document) {
   out.begin_document("_id").append("$eq", document["_id"]).end();
   for (const auto& field : key.fields()) {
     if (field.path == "_id") continue;
-    const ValueView value = document.find_path(field.path);
-    out.begin_document(field.path);
-    if (value.exists()) {
-      out.append("$eq", value);
-    } else {
-      out.append_null("$eq");
-    }
-    out.end();
+    append_equality(out, field.path, document.find_path(field.path));
   }
   return std::move(out).finish();
 }
@@ -57,9 +50,7 @@ BsonDoc insertion(const Request& request, std::string_view collection, DocView d
   BsonWriter out;
   out.append("insert", collection);
   out.begin_array("documents").append_item(document).end();
-  if (const ValueView bypass = request.body["bypassDocumentValidation"]; bypass.exists()) {
-    out.append("bypassDocumentValidation", bypass);
-  }
+  out.append("bypassDocumentValidation", request.body["bypassDocumentValidation"]);
   append_session(out, request);
   return std::move(out).finish();
 }
@@ -67,15 +58,10 @@ BsonDoc insertion(const Request& request, std::string_view collection, DocView d
 // The command's error, or its first write error.
 std::optional<Error> failure_of_statement(const ShardOutcome& outcome) {
   if (outcome.error) return outcome.error;
-  const ValueView errors = outcome.body()["writeErrors"];
-  const Element first = errors.is_array() ? errors.as_document().first() : Element();
+  const Element first = outcome.body()["writeErrors"].to_array().first();
   if (!first.is_document()) return std::nullopt;
-  BsonWriter error;
-  for (const Element& field : first.as_document()) {
-    if (field.name != "index") error.append_element(field);
-  }
-  const BsonDoc told = std::move(error).finish();
-  return wire::error_from_reply(told);
+  const auto told = [](std::string_view name) { return name != "index"; };
+  return wire::error_from_reply(BsonWriter().append_elements(first.as_document(), told).finish());
 }
 
 // `body` outlives the task.
@@ -99,12 +85,11 @@ bool would_move(const ShardOutcome& outcome) noexcept {
 
 Task<Result<bool>> move_document(Context& context, const Request& request, std::string_view collection,
                                  const catalog::CollectionRouting& routing, DocView refusal) {
-  const DocView document = document_or_empty(refusal["postImage"]);
-  const auto room = room_for_copies(context, document.size());
-  if (room.has_error()) co_return room.error();
+  const DocView document = refusal["postImage"].to_document();
+  SPILLWAY_CO_TRY(room, room_for_copies(context, document.size()));
   const RoutedBy by = RoutedBy::sharded(routing);
   if (!inserts(refusal)) {
-    const BsonDoc filter = filter_of(routing.key, document_or_empty(refusal["preImage"]));
+    const BsonDoc filter = filter_of(routing.key, refusal["preImage"].to_document());
     const auto from = routing.target_exact(filter, true);
     if (!from) co_return Error(ErrorCode::shard_key_not_found, "the document to be moved has no shard key");
     const BsonDoc body = deletion(request, collection, filter);
@@ -115,8 +100,7 @@ Task<Result<bool>> move_document(Context& context, const Request& request, std::
     }
     if (outcome.body()["n"].to_int64().value_or(0) != 1) co_return false;
   }
-  auto to = routing.target_document(document);
-  if (to.has_error()) co_return std::move(to.error());
+  SPILLWAY_CO_TRY(to, routing.target_document(document));
   const BsonDoc body = insertion(request, collection, document);
   const ShardOutcome outcome = co_await call_in_transaction(context, request, *to, by, &body);
   auto failed = failure_of_statement(outcome);
@@ -139,14 +123,14 @@ BsonDoc moved_update_reply(DocView refusal, bool moved) {
   out.append("nModified", std::int32_t{moved && !upserts});
   if (upserts) {
     out.begin_array("upserted").begin_document_item().append("index", std::int32_t{0});
-    out.append("_id", document_or_empty(refusal["postImage"])["_id"]).end().end();
+    out.append("_id", refusal["postImage"].to_document()["_id"]).end().end();
   }
   return ok_document(std::move(out));
 }
 
 BsonDoc moved_modify_reply(DocView refusal, bool moved, bool wants_new) {
   const bool upserts = moved && inserts(refusal);
-  const DocView after = document_or_empty(refusal["postImage"]);
+  const DocView after = refusal["postImage"].to_document();
   BsonWriter out;
   out.begin_document("lastErrorObject").append("n", std::int32_t{moved}).append("updatedExisting", moved && !upserts);
   if (upserts) out.append("upserted", after["_id"]);
@@ -154,7 +138,7 @@ BsonDoc moved_modify_reply(DocView refusal, bool moved, bool wants_new) {
   if (moved && wants_new) {
     out.append("value", after);
   } else if (moved && !upserts) {
-    out.append("value", document_or_empty(refusal["preImage"]));
+    out.append("value", refusal["preImage"].to_document());
   } else {
     out.append_null("value");
   }
@@ -185,16 +169,11 @@ Task<Result<BsonDoc>> attempt(Context& context, const Request& request, const Mo
   const ShardOutcome outcome = co_await call_in_transaction(context, request, shard, RoutedBy::sharded(*routing),
                                                             &body);
   if (would_move(outcome)) {
-    auto moved = co_await move_document(context, request, write.collection, *routing, outcome.body());
-    if (moved.has_error()) co_return std::move(moved.error());
+    SPILLWAY_CO_TRY(moved, co_await move_document(context, request, write.collection, *routing, outcome.body()));
     co_return write.reply(outcome.body(), *moved);
   }
   if (auto failed = failure_of_statement(outcome)) co_return *std::move(failed);
-  BsonWriter reply;
-  for (const Element& field : outcome.body()) {
-    if (!is_stripped_from_reply(field.name)) reply.append_element(field);
-  }
-  co_return std::move(reply).finish();
+  co_return BsonWriter().append_elements(outcome.body(), std::not_fn(is_stripped_from_reply)).finish();
 }
 
 // `reply` with what the commit says of the write concern.
@@ -210,23 +189,18 @@ Task<Result<BsonDoc>> commit_own(Context& context, const Request& request, BsonD
   commit.name = "commitTransaction";
   commit.db = "admin";
   commit.body = commit.message.body = command.view();
-  auto committed = co_await commit_transaction(context, commit);
-  if (committed.has_error()) co_return std::move(committed.error());
+  SPILLWAY_CO_TRY(committed, co_await commit_transaction(context, commit));
   const DocView told = DocView::trusted(committed->pieces().front().iov_base);
   if (committed->failed) co_return wire::error_from_reply(told);
   const ValueView concern = told["writeConcernError"];
   if (!concern.exists()) co_return reply;
-  BsonWriter out;
-  out.append_elements(reply);
-  out.append("writeConcernError", concern);
-  co_return std::move(out).finish();
+  co_return BsonWriter().append_elements(reply).append("writeConcernError", concern).finish();
 }
 
 }  // namespace
 
 Task<Result<BsonDoc>> move_in_own_transaction(Context& context, const Request& request, MovingWrite write) {
-  const auto room = room_for_copies(context, write.command.size());
-  if (room.has_error()) co_return room.error();
+  SPILLWAY_CO_TRY(room, room_for_copies(context, write.command.size()));
   TransactionTable& table = *context.shared.transactions;
   Request inner = request;
   inner.in_transaction = true;

@@ -91,11 +91,9 @@ Result<std::size_t> count_operations(const Request& request, std::string_view li
 
 Result<void> WriteParser::begin() {
   command_.list_name = list_name_of(command_.kind);
-  auto collection = collection_argument(request_.body);
-  if (collection.has_error()) return collection.error();
+  SPILLWAY_TRY(collection, collection_argument(request_.body));
   command_.collection = *collection;
-  auto count = count_operations(request_, command_.list_name);
-  if (count.has_error()) return count.error();
+  SPILLWAY_TRY(count, count_operations(request_, command_.list_name));
   count_ = *count;
   command_.ops.reserve(count_);
   if (const wire::DocSequence* sequence = request_.message.sequence(command_.list_name)) {
@@ -131,8 +129,7 @@ Result<bool> WriteParser::step(std::size_t operations) {
 }
 
 Result<void> WriteParser::finish() {
-  auto ordered = optional_flag(request_.body, "ordered", "ordered", true);
-  if (ordered.has_error()) return ordered.error();
+  SPILLWAY_TRY(ordered, optional_flag(request_.body, "ordered", "ordered", true));
   command_.ordered = *ordered;
   command_.retryable = request_.retryable_write();
   command_.numbered = request_.txn_number.has_value();
@@ -169,10 +166,8 @@ Result<void> parse_update(DocView op, Statement& statement) {
                  "Update argument must be either an object or an array");
   }
   statement.style = style_of(statement.update);
-  auto multi = optional_flag(op, "multi", "update.updates.multi", false);
-  if (multi.has_error()) return multi.error();
-  auto upsert = optional_flag(op, "upsert", "update.updates.upsert", false);
-  if (upsert.has_error()) return upsert.error();
+  SPILLWAY_TRY(multi, optional_flag(op, "multi", "update.updates.multi", false));
+  SPILLWAY_TRY(upsert, optional_flag(op, "upsert", "update.updates.upsert", false));
   statement.multi = *multi;
   statement.upsert = *upsert;
   if (const ValueView sort = op["sort"]; sort.is_document()) statement.sort = sort.as_document();
@@ -189,8 +184,7 @@ Result<Statement> parse_statement(DocView op, WriteKind kind, const catalog::Col
   if (!query.exists()) return missing_field(prefix + ".q");
   if (!query.is_document()) return wrong_type(prefix + ".q", query, "object");
   statement.query = query.as_document();
-  auto rest = kind == WriteKind::remove ? parse_limit(op, statement) : parse_update(op, statement);
-  if (rest.has_error()) return rest.error();
+  SPILLWAY_TRY(rest, kind == WriteKind::remove ? parse_limit(op, statement) : parse_update(op, statement));
   statement.collation = op["collation"];
   if (statement.collation.is_null()) statement.collation = {};
   if (statement.collation.exists() && !statement.collation.is_document()) {

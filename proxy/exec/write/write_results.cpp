@@ -17,17 +17,10 @@ std::int64_t number_of(DocView document, std::string_view field) noexcept {
   return document[field].to_int64().value_or(0);
 }
 
-std::string text_of(DocView document, std::string_view field) {
-  const ValueView value = document[field];
-  return value.is_string() ? std::string(value.as_string()) : std::string();
-}
+std::string text_of(DocView document, std::string_view field) { return std::string(document[field].to_text()); }
 
 BsonDoc without(DocView document, std::string_view name) {
-  BsonWriter out;
-  for (const Element& field : document) {
-    if (field.name != name) out.append_element(field);
-  }
-  return std::move(out).finish();
+  return BsonWriter().append_elements(document, [name](std::string_view field) { return field != name; }).finish();
 }
 
 }  // namespace
@@ -50,8 +43,8 @@ WriteResults::Reading::Reading(WriteResults& results, std::span<const std::uint3
       executed_most_(static_cast<std::int64_t>(ops.size())) {
   results_.n_ += number_of(reply, "n");
   results_.modified_ += number_of(reply, "nModified");
-  if (const ValueView upserted = reply["upserted"]; upserted.is_array()) upserted_ = upserted.as_document().begin();
-  if (const ValueView errors = reply["writeErrors"]; errors.is_array()) errors_ = errors.as_document().begin();
+  upserted_ = reply["upserted"].to_array().begin();
+  errors_ = reply["writeErrors"].to_array().begin();
 }
 
 // The client's index for a shard's index; nullopt for an index that the shard was not given.
@@ -94,10 +87,8 @@ bool WriteResults::Reading::step(std::size_t entries) {
       concern.is_document() && results_.concern_errors_.size() < concern_errors_max) {
     results_.concern_errors_.push_back({BsonDoc(concern.as_document()), std::string(shard_)});
   }
-  if (const ValueView retried = reply_["retriedStmtIds"]; retried.is_array()) {
-    for (const Element& id : retried.as_document()) {
-      if (id.type == BsonType::int32) results_.retried_.push_back(id.as_int32());
-    }
+  for (const Element& id : reply_["retriedStmtIds"].to_array()) {
+    if (id.type == BsonType::int32) results_.retried_.push_back(id.as_int32());
   }
   return true;
 }

@@ -35,18 +35,15 @@ catalog::ShardSet WriteRun::shards_left(std::uint32_t op, const catalog::ShardSe
 Task<std::optional<Error>> find_stale(Context& context, RoutedBy by, const ShardOutcome& outcome) {
   if (outcome.stale()) co_return outcome.error;
   if (!outcome.ok() || outcome.reply.streaming()) co_return std::nullopt;
-  const ValueView errors = outcome.body()["writeErrors"];
-  if (!errors.is_array()) co_return std::nullopt;
   TimeSlice slice(context.pump);
-  for (auto at = errors.as_document().begin(); !at.done(); ++at) {
+  const DocView errors = outcome.body()["writeErrors"].to_array();
+  for (const Element& error : errors) {
     if (slice.is_over()) co_await slice.next();
-    if (!at->is_document()) continue;
-    const DocView entry = at->as_document();
+    const DocView entry = error.to_document();
     const auto code = static_cast<std::int32_t>(entry["code"].to_int64().value_or(0));
     if (!is_stale(code)) continue;
     note_refusal(context, by, entry);
-    const ValueView text = entry["errmsg"];
-    co_return Error(static_cast<ErrorCode>(code), text.is_string() ? std::string(text.as_string()) : std::string());
+    co_return Error(static_cast<ErrorCode>(code), std::string(entry["errmsg"].to_text()));
   }
   co_return std::nullopt;
 }
@@ -341,12 +338,12 @@ Task<StepOutcome> move_one(WriteRun& run, std::uint32_t op, DocView document, co
     command.append("update", run.command.collection);
     command.begin_array("updates").append_item(document).end();
     for (const std::string_view option : {"bypassDocumentValidation", "let"}) {
-      if (const ValueView value = run.request->body[option]; value.exists()) command.append(option, value);
+      command.append(option, run.request->body[option]);
     }
     const BsonDoc body = std::move(command).finish();
     MovingWrite write{.collection = run.command.collection,
                       .command = body,
-                      .filter = document_or_empty(document["q"]),
+                      .filter = document["q"].to_document(),
                       .simple_collation = is_simple_collation(document["collation"], run.routing),
                       .shard = refused->shard,
                       .reply = moved_update_reply};

@@ -21,18 +21,12 @@ WriteTarget to_one(catalog::ShardIndex shard) { return {Route::one, {shard}, fal
 
 // The fields of a document's key; its _id may be one that is still to be added.
 BsonDoc keyed_part(const catalog::ShardKeyPattern& key, DocView document, const ObjectId& new_id) {
-  BsonWriter out;
-  std::uint8_t bytes[12];
-  std::copy(new_id.begin(), new_id.end(), bytes);
-  out.append_object_id("_id", bytes);
-  for (const Element& field : document) {
-    const bool wanted =
-        std::any_of(key.fields().begin(), key.fields().end(), [&](const auto& part) {
-          return std::string_view(part.path).substr(0, part.path.find('.')) == field.name;
-        });
-    if (wanted) out.append_element(field);
-  }
-  return std::move(out).finish();
+  const auto is_of_key = [&](std::string_view name) {
+    return std::any_of(key.fields().begin(), key.fields().end(), [&](const auto& part) {
+      return std::string_view(part.path).substr(0, part.path.find('.')) == name;
+    });
+  };
+  return BsonWriter().append_object_id("_id", new_id).append_elements(document, is_of_key).finish();
 }
 
 // The query names fields of measurements, and the key those of buckets.
@@ -53,16 +47,13 @@ Result<WriteTarget> target_measurements(const catalog::CollectionRouting& routin
 Result<WriteTarget> target_insert(const catalog::CollectionRouting& routing, DocView document,
                                   const ObjectId* new_id, bool measurement) {
   if (measurement && routing.is_time_series()) {
-    const auto bucket = routing.cluster->time_series->bucket_of(document);
-    if (bucket.has_error()) return bucket.error();
-    auto shard = routing.target_document(*bucket);
-    if (shard.has_error()) return shard.error();
+    SPILLWAY_TRY(bucket, routing.cluster->time_series->bucket_of(document));
+    SPILLWAY_TRY(shard, routing.target_document(*bucket));
     return to_one(*shard);
   }
   if (new_id != nullptr && routing.key.touches("_id")) {
     const BsonDoc keyed = keyed_part(routing.key, document, *new_id);
-    auto shard = routing.target_document(keyed);
-    if (shard.has_error()) return shard.error();
+    SPILLWAY_TRY(shard, routing.target_document(keyed));
     return to_one(*shard);
   }
   auto shard = routing.target_document(document);
@@ -76,8 +67,7 @@ Result<WriteTarget> target_insert(const catalog::CollectionRouting& routing, Doc
 Result<WriteTarget> target_statement(const catalog::CollectionRouting& routing,
                                      const Statement& statement) {
   if (statement.of_measurements && routing.is_time_series()) return target_measurements(routing, statement);
-  auto found = routing.target_filter(statement.query, statement.simple_collation);
-  if (found.has_error()) return found.error();
+  SPILLWAY_TRY(found, routing.target_filter(statement.query, statement.simple_collation));
   WriteTarget target;
   target.shards = *std::move(found);
   if (is_refused_anywhere(statement)) return to_one(target.shards.front());
@@ -96,8 +86,7 @@ Result<WriteTarget> target_statement(const catalog::CollectionRouting& routing,
                           !statement.returns_document && target.shards.size() > 1 &&
                           !routing.key.query_key(statement.query);
     if (replaces && changes.has_value() && *changes) {
-      auto key = key_of_replacement(routing.key, statement);
-      if (key.has_error()) return key.error();
+      SPILLWAY_TRY(key, key_of_replacement(routing.key, statement));
       if (gives_whole_key(routing.key, statement)) target.shards = {routing.chunks.shard_for(*key)};
     }
   } else if (changes.has_error()) {
@@ -110,8 +99,7 @@ Result<WriteTarget> target_statement(const catalog::CollectionRouting& routing,
     // An upsert that names no _id gets a new one.
     const bool makes_id = statement.upsert && routing.key.touches("_id");
     if (statement.style != UpdateStyle::replacement || makes_id) return target;
-    auto key = key_of_replacement(routing.key, statement);
-    if (key.has_error()) return key.error();
+    SPILLWAY_TRY(key, key_of_replacement(routing.key, statement));
     // One without the key may be meant for a document that has none, or be an error: its document tells.
     if (!statement.upsert && target.shards.size() > 1 && gives_whole_key(routing.key, statement))
       target.shards = {routing.chunks.shard_for(*key)};

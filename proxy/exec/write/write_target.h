@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 #include "proxy/catalog/routing.h"
 #include "proxy/exec/write/write_key.h"
