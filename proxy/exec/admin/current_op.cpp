@@ -179,7 +179,7 @@ BsonDoc list_operations(const Context& context, const Request& request, const Cu
   } else {
     out.append("currentOp", std::int32_t{1}).append("$all", options.idle_connections);
   }
-  append_read_preference(out, request);
+  out.append("$readPreference", request.body["$readPreference"]);  // members refuse the command without it
   out.append("$db", "admin");
   return std::move(out).finish();
 }

@@ -8,7 +8,6 @@
 
 #include "proxy/base/time_slice.h"
 #include "proxy/cluster/config_client.h"
-#include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/shard_call.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/wire/cursor_reply.h"
@@ -36,7 +35,7 @@ BsonDoc sharded_collections(const Request& request) {
   for (const std::string_view flag : {"dropped", "unsplittable"}) out.begin_document(flag).append("$ne", true).end();
   out.end().begin_document("projection").append("_id", std::int32_t{1}).end();
   out.append("batchSize", whole_batch).begin_document("readConcern").append("level", "majority").end();
-  append_read_preference(out, request);
+  out.append("$readPreference", request.body["$readPreference"]);  // members refuse the command without it
   out.append("$db", "config");
   return std::move(out).finish();
 }
@@ -54,7 +53,7 @@ BsonDoc statistics_of_all(const Request& request) {
   }
   out.end().end().end();
   out.append("fromMongos", true).begin_document("cursor").append("batchSize", whole_batch).end();
-  append_read_preference(out, request);
+  out.append("$readPreference", request.body["$readPreference"]);  // members refuse the command without it
   out.append("$db", "admin");
   return std::move(out).finish();
 }

@@ -68,12 +68,6 @@ void append_generic_arguments(BsonWriter& out, const Request& request,
   }
 }
 
-void append_read_preference(BsonWriter& out, const Request& request) {
-  if (const ValueView preference = request.body["$readPreference"]; preference.exists()) {
-    out.append("$readPreference", preference);
-  }
-}
-
 void SteppedRequest::sent_a_step() {
   if (!now_->start_transaction) return;
   BsonWriter out;

@@ -30,9 +30,6 @@ void copy_command(BsonWriter& out, const Request& request,
 // maxTimeMS, readConcern, writeConcern, $readPreference; except those named in `without`.
 void append_generic_arguments(BsonWriter& out, const Request& request,
                               std::initializer_list<std::string_view> without = {});
-// For a command that the router makes: members that it may be sent to refuse it without the field.
-void append_read_preference(BsonWriter& out, const Request& request);
-
 // A request that takes several steps on shards. If it begins a transaction, its first step does; its next steps are
 // later statements, without startTransaction and readConcern, which only the first one has. Refers to the client's
 // request.
