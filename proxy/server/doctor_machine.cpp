@@ -27,7 +27,7 @@ std::string mib(std::uint64_t bytes) { return fmt::format("{} MiB", bytes / limi
 Finding check_memory(const Config& config, const MachineFacts& facts) {
   const std::uint64_t limit = memory_limit_bytes(config.memory_limit, facts.limits);
   const std::string said = describe_memory_limit(config.memory_limit, facts.limits);
-  const char* const remedy = "set memory.limit lower, or give the service more (systemd: MemoryMax=)";
+  const char* const remedy = "set memory.limit lower, or give the service more (systemd: MemoryHigh= and MemoryMax=)";
   if (limit == UINT64_MAX) {
     return {Severity::warning, "memory.limit", "there is none: clients may take all of the machine's memory",
             "write memory: {limit: 512MiB}"};

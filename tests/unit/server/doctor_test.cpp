@@ -63,7 +63,7 @@ TEST_CASE("each shortage of a machine is told, with its remedy", "[doctor]") {
          c.memory_limit = MemoryLimit{.kind = MemoryLimit::Kind::bytes, .value = gib};
          m.limits.cgroup_memory_bytes = gib / 2;
        },
-       Severity::error, "the cgroup allows (512 MiB)", "MemoryMax="},
+       Severity::error, "the cgroup allows (512 MiB)", "MemoryHigh= and MemoryMax="},
       {"above what is available",
        [](Config& c, MachineFacts& m) {
          c.memory_limit = MemoryLimit{.kind = MemoryLimit::Kind::bytes, .value = gib};
