@@ -109,15 +109,6 @@ std::vector<std::string> lines_of(const Credentials::Ptr& credentials) {
   return credentials ? credentials->warnings() : std::vector<std::string>();
 }
 
-// Each port that a start opens, as a filter of ss.
-std::string filter_of_ports(const NetConfig& net) {
-  std::string all = fmt::format("sport = :{}", net.port);
-  for (const auto& port : {net.load_balancer_port, net.admin.port}) {
-    if (port.value_or(0) != 0) all += fmt::format(" or sport = :{}", *port);
-  }
-  return all;
-}
-
 // A folder that is there may be others'.
 std::string make_spill_folder(const std::string& path) {
   std::error_code failed;
@@ -138,10 +129,7 @@ Findings of_start(const Config& config, const std::shared_ptr<const catalog::Rou
   }
   for (const std::string& why : refusals.ports) {
     if (!serves) {
-      found.push_back({Severity::error, "net.port", why,
-                       fmt::format("ss -ltnp '{}' shows its owner; a port below 1024 needs "
-                                   "AmbientCapabilities=CAP_NET_BIND_SERVICE",
-                                   filter_of_ports(config.net))});
+      found.push_back({Severity::error, "net.port", why, remedy_for_port(config.net, why)});
     }
   }
   for (const std::string& why : refusals.memory) {

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "allocator/cgroup.h"
@@ -125,6 +127,15 @@ Finding check_place(const std::string& key, const std::string& path) {
           fmt::format("{} {}; and {}: {}", make, own.string(), key, (own / file.filename()).string())};
 }
 
+// Each port that a start opens, as a filter of ss.
+std::string filter_of_ports(const NetConfig& net) {
+  std::string all = fmt::format("sport = :{}", net.port);
+  for (const auto& port : {net.load_balancer_port, net.admin.port}) {
+    if (port.value_or(0) != 0) all += fmt::format(" or sport = :{}", *port);
+  }
+  return all;
+}
+
 }  // namespace
 
 MachineFacts read_machine(const std::string& root, const SystemLimits& limits, std::int64_t files_max) {
@@ -164,6 +175,19 @@ Findings check_places(const Config& config) {
                      "sudo -u spillway spillway doctor --config FILE"});
   }
   return found;
+}
+
+std::string remedy_for_port(const NetConfig& net, const std::string& why) {
+  const auto is_low = [](std::optional<std::uint16_t> port) { return port && *port > 0 && *port < 1'024; };
+  const bool low = is_low(net.port) || is_low(net.load_balancer_port) || is_low(net.admin.port);
+  if (low && why.find(std::generic_category().message(EACCES)) != std::string::npos) {
+    return fmt::format(
+        "systemctl edit spillway: [Service], and a line each for PrivateUsers=no, "
+        "CapabilityBoundingSet=CAP_NET_BIND_SERVICE, AmbientCapabilities=CAP_NET_BIND_SERVICE (this check, as another "
+        "process, lacks the right even then){}",
+        is_low(net.port) ? fmt::format("; or let spillway.socket listen there: ListenStream={}", net.port) : "");
+  }
+  return fmt::format("ss -ltnp '{}' shows its owner", filter_of_ports(net));
 }
 
 }  // namespace spillway::server

@@ -29,4 +29,7 @@ Findings check_machine(const Config& config, const MachineFacts& facts);
 // Whether the files that the service writes can be written by this process. Looks at folders, changes nothing.
 Findings check_places(const Config& config);
 
+// What helps when a start refuses to listen; `why` are its words. Pure.
+std::string remedy_for_port(const NetConfig& net, const std::string& why);
+
 }  // namespace spillway::server

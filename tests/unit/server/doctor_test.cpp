@@ -369,6 +369,19 @@ TEST_CASE("a folder that systemd makes when the service starts is no error befor
   CHECK(says(told(check_places(config), Severity::error), "-m 0750 /no/such/folder\n"));
 }
 
+TEST_CASE("a port that only root may take has another remedy than one in use", "[doctor]") {
+  NetConfig net;
+  net.port = 443;
+  const std::string denied = remedy_for_port(net, "cannot listen on 127.0.0.1:443: Permission denied");
+  CHECK(says(denied, "PrivateUsers=no"));
+  CHECK(says(denied, "CapabilityBoundingSet=CAP_NET_BIND_SERVICE"));
+  CHECK(says(denied, "ListenStream=443"));
+  const std::string used = remedy_for_port(net, "cannot listen on 127.0.0.1:443: Address already in use");
+  CHECK(used == "ss -ltnp 'sport = :443' shows its owner");
+  net.port = 27'017;
+  CHECK(says(remedy_for_port(net, "cannot listen on 127.0.0.1:27017: Permission denied"), "ss -ltnp"));
+}
+
 TEST_CASE("different versions and unfinished upgrades are told once", "[doctor]") {
   HostReport a = host("a"), b = host("b"), c = host("c");
   a.compatibility = b.compatibility = c.compatibility = "7.0";
