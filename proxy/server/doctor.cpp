@@ -160,6 +160,7 @@ Findings examine(const LoadResult& loaded) {
   }
   add_all(found, check_machine(config, read_machine("", read_system_limits(), raise_open_files())));
   add_all(found, check_places(config));
+  if (const auto units = read_units("")) add_all(found, check_sandbox(config, *units));
   add_all(found, of_start(config, routing));
   const auto credentials = read_credentials(config, *routing);
   if (credentials.has_error()) {

@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "allocator/cgroup.h"
 #include "allocator/limits.h"
@@ -127,6 +129,11 @@ Finding check_place(const std::string& key, const std::string& path) {
           fmt::format("{} {}; and {}: {}", make, own.string(), key, (own / file.filename()).string())};
 }
 
+bool is_below(const std::filesystem::path& path, const std::filesystem::path& folder) {
+  const auto common = std::mismatch(folder.begin(), folder.end(), path.begin(), path.end());
+  return common.first == folder.end();
+}
+
 // Each port that a start opens, as a filter of ss.
 std::string filter_of_ports(const NetConfig& net) {
   std::string all = fmt::format("sport = :{}", net.port);
@@ -173,6 +180,63 @@ Findings check_places(const Config& config) {
   if (::geteuid() == 0 && ::getpwnam("spillway") != nullptr) {
     found.push_back({Severity::warning, "user", "this is root, which may read and write what the service may not",
                      "sudo -u spillway spillway doctor --config FILE"});
+  }
+  return found;
+}
+
+std::optional<std::string> read_units(const std::string& root) {
+  std::error_code failed;
+  if (!std::filesystem::is_directory(root + "/run/systemd/system", failed)) return std::nullopt;
+  const std::string unit = root + "/etc/systemd/system/spillway.service";
+  std::string text = read_small_file(unit);
+  for (const auto& drop_in : std::filesystem::directory_iterator(unit + ".d", failed)) {
+    text += "\n" + read_small_file(drop_in.path().string());
+  }
+  return text;
+}
+
+Findings check_sandbox(const Config& config, const std::string& units) {
+  // The unit's own folders; /tmp and /var/tmp are private, not read-only.
+  std::vector<std::filesystem::path> writable{"/run/spillway",     "/var/run/spillway", "/var/log/spillway",
+                                              "/var/lib/spillway", "/tmp",              "/var/tmp", "/dev"};
+  constexpr std::string_view setting = "ReadWritePaths=";
+  for (const std::string_view line : split(units, "\n")) {
+    if (!line.starts_with(setting)) continue;
+    for (std::string_view word : split(line.substr(setting.size()), " ")) {
+      word = trim(word);
+      if (word.starts_with('-')) word.remove_prefix(1);
+      if (word.size() > 1 && word.ends_with('/')) word.remove_suffix(1);
+      if (!word.empty()) writable.emplace_back(word);
+    }
+  }
+  struct Place {
+    const char* key;
+    std::filesystem::path path, folder;
+    const char* own;
+  };
+  std::vector<Place> places;
+  const auto add_file = [&](const char* key, const std::string& path, const char* own) {
+    const std::filesystem::path file(path);
+    if (!path.empty()) places.push_back({key, file, file.parent_path(), own});
+  };
+  if (config.system_log.destination == LogDestination::file) {
+    add_file("systemLog.path", config.system_log.path, "/var/log/spillway");
+  }
+  if (config.audit.destination == AuditDestination::file) {
+    add_file("auditLog.path", config.audit.path, "/var/log/spillway");
+  }
+  add_file("processManagement.pidFilePath", config.pid_file_path, "/run/spillway");
+  if (!config.spill.path.empty()) {
+    places.push_back({"memory.spill.path", config.spill.path, config.spill.path, "/var/lib/spillway"});
+  }
+  Findings found;
+  for (const Place& place : places) {
+    const auto holds = [&](const std::filesystem::path& folder) { return is_below(place.path, folder); };
+    if (std::any_of(writable.begin(), writable.end(), holds)) continue;
+    found.push_back({Severity::warning, place.key,
+                     fmt::format("{}: under systemd the unit makes this read-only", place.path.string()),
+                     fmt::format("systemctl edit spillway: [Service] ReadWritePaths={}; or a path below {}",
+                                 place.folder.string(), place.own)});
   }
   return found;
 }
