@@ -66,9 +66,24 @@ def progress(done, total, started):
               flush=True)
 
 
+def refuse_used(uris):
+    """What is in the database already is another's."""
+    for number, uri in enumerate(uris, 1):
+        with pymongo.MongoClient(uri) as client:
+            if client[DATABASE].list_collection_names():
+                sys.exit(f"quickstart: the server of --shard {number} has a database {DATABASE} already")
+
+
+def tidy_up(uris):
+    """Removes what a run leaves on servers that were there before."""
+    for uri in uris:
+        with pymongo.MongoClient(uri) as client:
+            client.drop_database(DATABASE)
+            client.spillway.routing.delete_many({"_id": {"$in": [f"{DATABASE}.users", f"{DATABASE}.orders"]}})
+
+
 def load(database):
     rng, total, done = random.Random(1), USERS + ORDERS, 0
-    database.client.drop_database(DATABASE)
     started = time.monotonic()
     for name, count, make in (
         ("users", USERS, lambda i: {"_id": i, "name": rng.choice(NAMES), "age": rng.randrange(18, 90),
@@ -174,12 +189,17 @@ def run(uris, check):
 def main():
     parser = argparse.ArgumentParser(prog="conf/quickstart")
     parser.add_argument("--shard", action="append", metavar="URI",
-                        help="a server of your own; may be repeated")
+                        help=f"a server of your own; may be repeated. It must not have a database {DATABASE}, which is "
+                             "removed at the end, with what the proxy notes of it in spillway.routing")
     parser.add_argument("--check", action="store_true", help="do all of it once and exit")
     args = parser.parse_args()
     try:
         if args.shard:
-            run(args.shard, args.check)
+            refuse_used(args.shard)
+            try:
+                run(args.shard, args.check)
+            finally:
+                tidy_up(args.shard)
         else:
             print("starting three FerretDB shards ...", flush=True)
             with ShardSet("ferretdb", 3) as shards:

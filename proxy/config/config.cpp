@@ -497,7 +497,8 @@ std::optional<std::string> memory_beyond_cgroup(const MemoryLimit& limit, const 
   const std::uint64_t bytes = memory_limit_bytes(limit, limits);
   const bool has_limit = bytes != std::numeric_limits<std::uint64_t>::max();
   if (!has_limit || !limits.cgroup_memory_bytes || bytes <= *limits.cgroup_memory_bytes) return std::nullopt;
-  return fmt::format("{} is more than the cgroup allows ({} MiB): the kernel would kill the process first",
+  return fmt::format("{} is more than the cgroup allows ({} MiB): the kernel would slow the process down or kill it "
+                     "first",
                      describe_memory_limit(limit, limits), *limits.cgroup_memory_bytes >> 20);
 }
 

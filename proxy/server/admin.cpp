@@ -503,7 +503,9 @@ Task<AdminServer::Answer> AdminServer::metrics() {
   const std::vector<exec::Context*> contexts = live_contexts();
   const std::vector<exec::WorkerFacts> answers = co_await ask(contexts);
   exec::MetricsText text(shared_.memory.admin);
-  exec::write_metrics(text, shared_, exec::make_status_facts(shared_, answers));
+  exec::StatusFacts facts = exec::make_status_facts(shared_, answers);
+  facts.serves = serving_;
+  exec::write_metrics(text, shared_, facts);
   if (!text.complete())
     co_return Answer{.status = 503, .text = "there is no memory for this page now\n"};
   co_return Answer{.content_type = metrics_type, .pieces = text.take()};

@@ -105,15 +105,6 @@ Task<Findings> find_shards(DoctorLinks links, const Config& config, shard::Gatew
   co_return found;
 }
 
-// Each port that a start opens, as a filter of ss.
-std::string filter_of_ports(const NetConfig& net) {
-  std::string all = fmt::format("sport = :{}", net.port);
-  for (const auto& port : {net.load_balancer_port, net.admin.port}) {
-    if (port.value_or(0) != 0) all += fmt::format(" or sport = :{}", *port);
-  }
-  return all;
-}
-
 // A folder that is there may be others'.
 std::string make_spill_folder(const std::string& path) {
   std::error_code failed;
@@ -134,10 +125,7 @@ Findings of_start(const Config& config, const std::shared_ptr<const catalog::Rou
   }
   for (const std::string& why : refusals.ports) {
     if (!serves) {
-      found.push_back({Severity::error, "net.port", why,
-                       fmt::format("ss -ltnp '{}' shows its owner; a port below 1024 needs "
-                                   "AmbientCapabilities=CAP_NET_BIND_SERVICE",
-                                   filter_of_ports(config.net))});
+      found.push_back({Severity::error, "net.port", why, remedy_for_port(config.net, why)});
     }
   }
   for (const std::string& why : refusals.memory) {
@@ -162,6 +150,7 @@ Findings examine(const LoadResult& loaded) {
   }
   add_all(found, check_machine(config, read_machine("", read_system_limits(), raise_open_files())));
   add_all(found, check_places(config));
+  if (const auto units = read_units("")) add_all(found, check_sandbox(config, *units));
   add_all(found, of_start(config, routing));
   const auto credentials = read_credentials(config, *routing);
   if (credentials.has_error()) {

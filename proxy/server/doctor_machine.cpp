@@ -6,8 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
+#include <string_view>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "allocator/cgroup.h"
 #include "allocator/limits.h"
@@ -28,7 +32,7 @@ std::string mib(std::uint64_t bytes) { return fmt::format("{} MiB", bytes / limi
 Finding check_memory(const Config& config, const MachineFacts& facts) {
   const std::uint64_t limit = memory_limit_bytes(config.memory_limit, facts.limits);
   const std::string said = describe_memory_limit(config.memory_limit, facts.limits);
-  const char* const remedy = "set memory.limit lower, or give the service more (systemd: MemoryMax=)";
+  const char* const remedy = "set memory.limit lower, or give the service more (systemd: MemoryHigh= and MemoryMax=)";
   if (limit == UINT64_MAX) {
     return {Severity::warning, "memory.limit", "there is none: clients may take all of the machine's memory",
             "write memory: {limit: 512MiB}"};
@@ -126,6 +130,20 @@ Finding check_place(const std::string& key, const std::string& path) {
           fmt::format("{} {}; and {}: {}", make, own.string(), key, (own / file.filename()).string())};
 }
 
+bool is_below(const std::filesystem::path& path, const std::filesystem::path& folder) {
+  const auto common = std::mismatch(folder.begin(), folder.end(), path.begin(), path.end());
+  return common.first == folder.end();
+}
+
+// Each port that a start opens, as a filter of ss.
+std::string filter_of_ports(const NetConfig& net) {
+  std::string all = fmt::format("sport = :{}", net.port);
+  for (const auto& port : {net.load_balancer_port, net.admin.port}) {
+    if (port.value_or(0) != 0) all += fmt::format(" or sport = :{}", *port);
+  }
+  return all;
+}
+
 }  // namespace
 
 MachineFacts read_machine(const std::string& root, const SystemLimits& limits, std::int64_t files_max) {
@@ -165,6 +183,76 @@ Findings check_places(const Config& config) {
                      "sudo -u spillway spillway doctor --config FILE"});
   }
   return found;
+}
+
+std::optional<std::string> read_units(const std::string& root) {
+  std::error_code failed;
+  if (!std::filesystem::is_directory(root + "/run/systemd/system", failed)) return std::nullopt;
+  const std::string unit = root + "/etc/systemd/system/spillway.service";
+  std::string text = read_small_file(unit);
+  for (const auto& drop_in : std::filesystem::directory_iterator(unit + ".d", failed)) {
+    text += "\n" + read_small_file(drop_in.path().string());
+  }
+  return text;
+}
+
+Findings check_sandbox(const Config& config, const std::string& units) {
+  // The unit's own folders; /tmp and /var/tmp are private, not read-only.
+  std::vector<std::filesystem::path> writable{"/run/spillway",     "/var/run/spillway", "/var/log/spillway",
+                                              "/var/lib/spillway", "/tmp",              "/var/tmp", "/dev"};
+  constexpr std::string_view setting = "ReadWritePaths=";
+  for (const std::string_view line : split(units, "\n")) {
+    if (!line.starts_with(setting)) continue;
+    for (std::string_view word : split(line.substr(setting.size()), " ")) {
+      word = trim(word);
+      if (word.starts_with('-')) word.remove_prefix(1);
+      if (word.size() > 1 && word.ends_with('/')) word.remove_suffix(1);
+      if (!word.empty()) writable.emplace_back(word);
+    }
+  }
+  struct Place {
+    const char* key;
+    std::filesystem::path path, folder;
+    const char* own;
+  };
+  std::vector<Place> places;
+  const auto add_file = [&](const char* key, const std::string& path, const char* own) {
+    const std::filesystem::path file(path);
+    if (!path.empty()) places.push_back({key, file, file.parent_path(), own});
+  };
+  if (config.system_log.destination == LogDestination::file) {
+    add_file("systemLog.path", config.system_log.path, "/var/log/spillway");
+  }
+  if (config.audit.destination == AuditDestination::file) {
+    add_file("auditLog.path", config.audit.path, "/var/log/spillway");
+  }
+  add_file("processManagement.pidFilePath", config.pid_file_path, "/run/spillway");
+  if (!config.spill.path.empty()) {
+    places.push_back({"memory.spill.path", config.spill.path, config.spill.path, "/var/lib/spillway"});
+  }
+  Findings found;
+  for (const Place& place : places) {
+    const auto holds = [&](const std::filesystem::path& folder) { return is_below(place.path, folder); };
+    if (std::any_of(writable.begin(), writable.end(), holds)) continue;
+    found.push_back({Severity::warning, place.key,
+                     fmt::format("{}: under systemd the unit makes this read-only", place.path.string()),
+                     fmt::format("systemctl edit spillway: [Service] ReadWritePaths={}; or a path below {}",
+                                 place.folder.string(), place.own)});
+  }
+  return found;
+}
+
+std::string remedy_for_port(const NetConfig& net, const std::string& why) {
+  const auto is_low = [](std::optional<std::uint16_t> port) { return port && *port > 0 && *port < 1'024; };
+  const bool low = is_low(net.port) || is_low(net.load_balancer_port) || is_low(net.admin.port);
+  if (low && why.find(std::generic_category().message(EACCES)) != std::string::npos) {
+    return fmt::format(
+        "systemctl edit spillway: [Service], and a line each for PrivateUsers=no, "
+        "CapabilityBoundingSet=CAP_NET_BIND_SERVICE, AmbientCapabilities=CAP_NET_BIND_SERVICE (this check, as another "
+        "process, lacks the right even then){}",
+        is_low(net.port) ? fmt::format("; or let spillway.socket listen there: ListenStream={}", net.port) : "");
+  }
+  return fmt::format("ss -ltnp '{}' shows its owner", filter_of_ports(net));
 }
 
 }  // namespace spillway::server

@@ -28,4 +28,12 @@ Findings check_machine(const Config& config, const MachineFacts& facts);
 // Whether the files that the service writes can be written by this process. Looks at folders, changes nothing.
 Findings check_places(const Config& config);
 
+// What the administrator has changed of the service's unit, as text. nullopt: systemd does not run here.
+std::optional<std::string> read_units(const std::string& root);
+// Paths that systemd/spillway.service makes read-only, unless a ReadWritePaths= of `units` names them. Pure.
+Findings check_sandbox(const Config& config, const std::string& units);
+
+// What helps when a start refuses to listen; `why` are its words. Pure.
+std::string remedy_for_port(const NetConfig& net, const std::string& why);
+
 }  // namespace spillway::server

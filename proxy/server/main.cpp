@@ -83,16 +83,16 @@ int serve(CommandLine line, const Environment& environment, spillway::FileDescri
     }
     return spillway::server::exit_config;
   }
-  if (line.action == CommandLine::Action::check_config) {
-    // Another machine may have other memory and other processors than this one; these numbers are the same there.
-    const bool in_bytes = loaded.config.memory_limit.kind == spillway::MemoryLimit::Kind::bytes;
-    if (in_bytes && loaded.config.workers > 0) {
-      const auto routing = loaded.config_servers ? spillway::server::table_of_config_servers(loaded) : loaded.routing;
-      if (const auto why = spillway::server::refuse_memory(loaded.config, routing)) {
-        std::fprintf(stderr, "spillway: %s\n", why->c_str());
-        return spillway::server::exit_config;
-      }
+  // Another machine may have other memory and other processors than this one; these numbers are the same there.
+  const bool in_bytes = loaded.config.memory_limit.kind == spillway::MemoryLimit::Kind::bytes;
+  if (in_bytes && loaded.config.workers > 0) {
+    const auto routing = loaded.config_servers ? spillway::server::table_of_config_servers(loaded) : loaded.routing;
+    if (const auto why = spillway::server::refuse_memory(loaded.config, routing)) {
+      std::fprintf(stderr, "spillway: %s\n", why->c_str());
+      return spillway::server::exit_config;
     }
+  }
+  if (line.action == CommandLine::Action::check_config) {
     std::puts("the configuration is right");
     return spillway::server::exit_ok;
   }

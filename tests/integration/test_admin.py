@@ -94,6 +94,7 @@ def test_a_ready_proxy_answers_its_pages_and_nothing_else(watched):
         assert other.recv(4096).startswith(b"HTTP/1.1 400 ")
     now = scrape(port)
     assert now["spillway_workers_answering"] == now["spillway_workers"] == 2
+    assert now["spillway_serving"] == 1
 
 
 def test_readiness_ends_when_the_drain_begins_and_the_port_when_it_is_over(make_proxy, shard_set):
@@ -105,7 +106,8 @@ def test_readiness_ends_when_the_drain_begins_and_the_port_when_it_is_over(make_
         proxy.process.send_signal(signal.SIGTERM)
         wait_for(lambda: ask(port, "/readyz")[:2] == (503, "shutting down\n"), "the drain")
         assert ask(port, "/healthz")[:2] == (200, "alive\n")
-        assert scrape(port)["spillway_draining"] == 1
+        now = scrape(port)
+        assert (now["spillway_draining"], now["spillway_serving"]) == (1, 0)
     proxy.process.wait(30)
     with pytest.raises(ConnectionRefusedError):
         ask(port, "/healthz")

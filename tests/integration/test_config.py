@@ -67,11 +67,11 @@ LOW, HIGH = {"$minKey": 1}, {"$maxKey": 1}
     ("net: [1, 2\n", "spillway.conf:2: not valid yaml"),
     ("net:\n  port: 1\n  port: 2\n", "port"),
 ])
-def test_check_config_refuses(run, config, says):
-    done = run("--check-config", config=config)
-    assert done.returncode != 0
-    assert says in (done.stderr + done.stdout).lower()
-    assert "terminate called" not in done.stderr
+def test_check_config_and_a_start_refuse(run, config, says):
+    for done in (run("--check-config", config=config), run(config=config)):
+        assert done.returncode == 78  # a start, too: systemd does not try it again
+        assert says in (done.stderr + done.stdout).lower()
+        assert "terminate called" not in done.stderr
 
 
 def test_a_log_file_that_cannot_be_opened_is_named_with_its_key(run, tmp_path):

@@ -17,8 +17,9 @@ pytestmark = pytest.mark.timeout(1800)
 CHART = ROOT / "conf/helm/spillway"
 SHARDS = {"routing": {"shards": [{"name": "rs0", "uri": "mongodb://db0,db1/?replicaSet=rs0"}]}}
 CLUSTER = {"sharding": {"configDB": "configReplSet/cfg-0.cfg:27019,cfg-1.cfg:27019"}}
+OPEN = {**SHARDS, "security": {"authorization": "disabled"}}
 VALUES = {
-    "static": {"config": {**SHARDS, "security": {"authorization": "disabled"}}, "replicas": 1},
+    "static": {"config": {**OPEN, "net": {"bindIp": "0.0.0.0, ::", "admin": {"bindIp": "::"}}}, "replicas": 1, "memory": "176Mi"},
     "users": {"config": {**SHARDS, "memory": {"limit": "200MiB"}}, "users": {"secretName": "people"}, "memory": "512Mi",
               "shards": {"user": "router", "secretName": "to-shards"}, "tls": {"secretName": "router", "mode": "preferTLS"},
               "cpu": {"request": "1", "limit": "2"}, "service": {"annotations": {"a": "b"}, "type": "LoadBalancer"}},
@@ -32,10 +33,15 @@ REFUSED = {
     "clients are on other machines": {"config": SHARDS},
     "keyFile is for a cluster": {"config": SHARDS, "keyFile": {"secretName": "members"}},
     "users is for config.routing": {"config": CLUSTER, "users": {"secretName": "people"}},
-    "as whom the router logs in": {"config": {**SHARDS, "security": {"authorization": "disabled"}},
-                                   "shards": {"secretName": "to-shards"}},
+    "as whom the router logs in": {"config": OPEN, "shards": {"secretName": "to-shards"}},
     "memroy": {"config": SHARDS, "memroy": "1Gi"},
     "memory": {"config": SHARDS, "memory": "lots"},
+    "needs 176Mi": {"config": SHARDS, "memory": "175Mi"},
+    "config.net: leave out port": {"config": {**OPEN, "net": {"port": 27018}}},
+    "loadBalancerPort": {"config": {**OPEN, "net": {"loadBalancerPort": 27017}}},
+    "admin.port": {"config": {**OPEN, "net": {"admin": {"port": 9217}}}},
+    "config.net.bindIp": {"config": {**OPEN, "net": {"bindIp": "127.0.0.1,::1"}}},
+    "config.net.admin.bindIp": {"config": {**OPEN, "net": {"admin": {"bindIp": "127.0.0.1"}}}},
 }
 
 

@@ -125,7 +125,7 @@ def test_the_unit_names_what_is_installed(deb, empty_root):
     empty_root.run("apt-get", "-qq", "update")
     empty_root.run("apt-get", "-qq", "-y", "--no-install-recommends", "install", "/spillway.deb",
                    "logrotate")
-    for line in unit_lines(empty_root, "ExecStart") + unit_lines(empty_root, "ExecStartPre"):
+    for line in unit_lines(empty_root, "ExecStart"):
         assert (empty_root / line.split()[0]).exists(), line
     entry = empty_root.run("getent", "passwd", "spillway").split(":")
     assert 0 < int(entry[2]) < 1000 and entry[6].strip().endswith("nologin")
@@ -147,7 +147,8 @@ def test_the_service_runs_as_its_user(empty_root, shard, tmp_path):
     config = empty_root / "etc/spillway/spillway.yaml"
     text = f"net: {{port: {port}}}\nworkers: 1\nmemory: {{limit: 128MiB}}\n"
     config.write_text(f'{text}routing: {{shards: [{{name: a, uri: "{shard.uri}"}}]}}\n')
-    (start,), (check,) = (unit_lines(empty_root, name) for name in ("ExecStart", "ExecStartPre"))
+    (start,) = unit_lines(empty_root, "ExecStart")
+    check = f"{start} --check-config"
     assert subprocess.run(as_service(empty_root, check), capture_output=True).returncode == 0
     # Another user may not read it.
     other = empty_root.command("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",

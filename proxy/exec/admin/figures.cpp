@@ -490,6 +490,8 @@ constexpr Figure<Status> status_figures[] = {
     {"", GET(in.facts.workers_answered), "spillway_workers_answering", "Worker threads that answered this scrape."},
     {"", GET(in.shared.life.quiescing.load() || in.shared.life.stopping.load()), "spillway_draining",
      "1 since a shutdown was announced."},
+    {"", GET(in.facts.serves && !in.shared.life.quiescing.load() && !in.shared.life.stopping.load()),
+     "spillway_serving", "1 while clients are served: 0 during the start, and since a shutdown was announced."},
 
     {"asserts.regular", zero},
     {"asserts.warning", zero},

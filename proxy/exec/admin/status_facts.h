@@ -61,6 +61,7 @@ struct StatusFacts {
   ProcessUsage process;
   std::int64_t connections_available = 0;
   std::int64_t certificate_ends_s = 0;
+  bool serves = false;  // the start has come to its end: the admin port sets it, which answers before
 };
 // Any thread, while the workers' contexts live: `shared` must have its workers.
 StatusFacts make_status_facts(const Services& shared, const std::vector<WorkerFacts>& workers);

@@ -158,7 +158,7 @@ TEST_CASE("the_limit_is_told_with_what_it_was_derived_from") {
   CHECK(describe_memory_limit({MemoryLimit::Kind::bytes, 96 * mib}, limits) == "96 MiB");
   CHECK(describe_memory_limit({MemoryLimit::Kind::unlimited, 0}, limits) == "none");
   CHECK(memory_beyond_cgroup({MemoryLimit::Kind::bytes, 401 * mib}, limits) ==
-        "401 MiB is more than the cgroup allows (400 MiB): the kernel would kill the process first");
+        "401 MiB is more than the cgroup allows (400 MiB): the kernel would slow the process down or kill it first");
   CHECK_FALSE(memory_beyond_cgroup({MemoryLimit::Kind::bytes, 400 * mib}, limits));
   CHECK_FALSE(memory_beyond_cgroup({}, limits));
   CHECK_FALSE(memory_beyond_cgroup({MemoryLimit::Kind::unlimited, 0}, limits));

@@ -192,6 +192,21 @@ TEST_CASE("the page tells when the certificate for clients ends", "[metrics]") {
   CHECK(samples_of(page_of(worker)).at(name) == std::to_string(worker.context.tls->certificate()->not_after_s));
 }
 
+TEST_CASE("the_page_tells_whether_clients_are_served", "[metrics]") {
+  test::FakeWorker worker(test::routing_of(two_shards), no_shard_is_asked);
+  const auto serving = [&](bool serves) {
+    MetricsText text(worker.shared.memory.admin);
+    StatusFacts facts = make_status_facts(worker.shared, {look_at_worker(worker.context)});
+    facts.serves = serves;
+    write_metrics(text, worker.shared, facts);
+    return samples_of(text_of(text)).at("spillway_serving");
+  };
+  CHECK(serving(false) == "0");
+  CHECK(serving(true) == "1");
+  worker.shared.life.quiescing = true;
+  CHECK(serving(true) == "0");
+}
+
 TEST_CASE("the_page_and_server_status_say_the_same_of_time_inside", "[metrics]") {
   test::FakeWorker worker(test::routing_of(two_shards), no_shard_is_asked);
   for (int i = 0; i < 99; ++i) worker.context.inside_times->add(OperationClass::point, std::chrono::microseconds(11));

@@ -118,7 +118,9 @@ TEST_CASE("readiness_follows_the_life_of_the_process", "[admin]") {
   const std::string waiting = get(fixture.admin.port(), "/readyz");
   CHECK(waiting.starts_with("HTTP/1.1 503 "));
   CHECK(waiting.ends_with("\r\n\r\nstarting: waiting for the config servers: none answers\n"));
+  CHECK(get(fixture.admin.port(), "/metrics").find("\nspillway_serving 0\n") != std::string::npos);
   fixture.admin.set_serving();
+  CHECK(get(fixture.admin.port(), "/metrics").find("\nspillway_serving 1\n") != std::string::npos);
   const std::string ready = get(fixture.admin.port(), "/readyz");
   CHECK(ready.starts_with("HTTP/1.1 200 OK\r\n"));
   CHECK(ready.ends_with("\r\n\r\nready\n"));
@@ -127,6 +129,7 @@ TEST_CASE("readiness_follows_the_life_of_the_process", "[admin]") {
   CHECK(draining.starts_with("HTTP/1.1 503 "));
   CHECK(draining.ends_with("\r\n\r\nshutting down\n"));
   CHECK(get(fixture.admin.port(), "/metrics").find("\nspillway_draining 1\n") != std::string::npos);
+  CHECK(get(fixture.admin.port(), "/metrics").find("\nspillway_serving 0\n") != std::string::npos);
 }
 
 TEST_CASE("a_head_has_the_length_of_what_a_get_brings", "[admin]") {

@@ -63,7 +63,7 @@ TEST_CASE("each shortage of a machine is told, with its remedy", "[doctor]") {
          c.memory_limit = MemoryLimit{.kind = MemoryLimit::Kind::bytes, .value = gib};
          m.limits.cgroup_memory_bytes = gib / 2;
        },
-       Severity::error, "the cgroup allows (512 MiB)", "MemoryMax="},
+       Severity::error, "the cgroup allows (512 MiB)", "MemoryHigh= and MemoryMax="},
       {"above what is available",
        [](Config& c, MachineFacts& m) {
          c.memory_limit = MemoryLimit{.kind = MemoryLimit::Kind::bytes, .value = gib};
@@ -367,6 +367,48 @@ TEST_CASE("a folder that systemd makes when the service starts is no error befor
   CHECK(says(told(check_places(config), Severity::warning), "systemd makes it"));
   config.pid_file_path = "/no/such/folder/pid";
   CHECK(says(told(check_places(config), Severity::error), "-m 0750 /no/such/folder\n"));
+}
+
+TEST_CASE("places that the unit makes read-only are told, unless a drop-in opens them", "[doctor]") {
+  Config config;
+  config.system_log.path = "/srv/unused.log";  // the log goes to the console
+  config.audit.destination = AuditDestination::file;
+  config.audit.path = "/var/log/spillway/audit.json";
+  config.pid_file_path = "/run/spillway/pid";
+  config.spill.path = "/var/lib/spillway";
+  CHECK(check_sandbox(config, "").empty());
+  config.audit.path = "/var/log/spillway-audit.json";
+  config.pid_file_path = "/run/spillway.pid";
+  config.spill.path = "/srv/spill";
+  const std::string text = told(check_sandbox(config, ""), Severity::warning);
+  CAPTURE(text);
+  CHECK(says(text, "auditLog.path: /var/log/spillway-audit.json: under systemd"));
+  CHECK(says(text, "ReadWritePaths=/run; or a path below /run/spillway"));
+  CHECK(says(text, "ReadWritePaths=/srv/spill; or a path below /var/lib/spillway"));
+  CHECK(check_sandbox(config, "[Service]\nReadWritePaths=/srv/ -/run\nReadWritePaths=/var/log\n").empty());
+  CHECK(check_sandbox(config, "#ReadWritePaths=/srv /run /var/log").size() == 3);
+}
+
+TEST_CASE("changes of the unit are read where systemd runs", "[doctor]") {
+  const Folder folder;
+  CHECK_FALSE(read_units(folder.path.string()));
+  folder.write("run/systemd/system/unused", "");
+  CHECK(read_units(folder.path.string()));
+  folder.write("etc/systemd/system/spillway.service.d/override.conf", "[Service]\nReadWritePaths=/srv\n");
+  CHECK(says(*read_units(folder.path.string()), "\nReadWritePaths=/srv"));
+}
+
+TEST_CASE("a port that only root may take has another remedy than one in use", "[doctor]") {
+  NetConfig net;
+  net.port = 443;
+  const std::string denied = remedy_for_port(net, "cannot listen on 127.0.0.1:443: Permission denied");
+  CHECK(says(denied, "PrivateUsers=no"));
+  CHECK(says(denied, "CapabilityBoundingSet=CAP_NET_BIND_SERVICE"));
+  CHECK(says(denied, "ListenStream=443"));
+  const std::string used = remedy_for_port(net, "cannot listen on 127.0.0.1:443: Address already in use");
+  CHECK(used == "ss -ltnp 'sport = :443' shows its owner");
+  net.port = 27'017;
+  CHECK(says(remedy_for_port(net, "cannot listen on 127.0.0.1:27017: Permission denied"), "ss -ltnp"));
 }
 
 TEST_CASE("different versions and unfinished upgrades are told once", "[doctor]") {

@@ -30,6 +30,20 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if and .Values.users.secretName $own.sharding }}
 {{- fail "users is for config.routing: with config.sharding clients are the cluster's users, and keyFile lets them log in" }}
 {{- end }}
+{{- if and (hasSuffix "Mi" .Values.memory) (lt (trimSuffix "Mi" .Values.memory | atoi) 176) }}
+{{- fail "memory: a router needs 176Mi, of which 96 MiB are the least memory.limit" }}
+{{- end }}
+{{- /* Service and probes know these ports, and come to the pod's address. */}}
+{{- $asked := $own.net | default dict }}
+{{- $admin := $asked.admin | default dict }}
+{{- if or (hasKey $asked "port") (hasKey $asked "loadBalancerPort") (hasKey $admin "port") }}
+{{- fail "config.net: leave out port, loadBalancerPort and admin.port: the Service and the probes lead to 27016 and 9216; service.port is the one for clients" }}
+{{- end }}
+{{- range $key, $addresses := dict "bindIp" $asked.bindIp "admin.bindIp" $admin.bindIp }}
+{{- if not (regexMatch "(^|,) *(0\\.0\\.0\\.0|::) *(,|$)" ($addresses | default "0.0.0.0")) }}
+{{- fail (printf "config.net.%s: the Service and the probes need the pod's address: write 0.0.0.0, ::, or both" $key) }}
+{{- end }}
+{{- end }}
 {{- $security := dict }}
 {{- with .Values.keyFile }}{{ if .secretName }}{{ $_ := set $security "keyFile" (printf "%s/keyfile/%s" $secrets .key) }}{{ end }}{{ end }}
 {{- with .Values.users }}{{ if .secretName }}
