@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cassert>
 #include <cstdio>
 #include <utility>
@@ -282,10 +283,15 @@ std::int64_t steady_now_ns() noexcept {
 
 ProcessBytes process_bytes() noexcept {
   // Kept open: it is read when the process has as many files as it may, too.
-  static const int file = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+  static std::atomic<int> file = -1;
+  if (file.load(std::memory_order_relaxed) < 0) {
+    int none = -1;
+    const int opened = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    if (opened >= 0 && !file.compare_exchange_strong(none, opened)) ::close(opened);
+  }
   char text[64] = {};
   unsigned long long size_pages = 0, resident_pages = 0;
-  const bool read = ::pread(file, text, sizeof text - 1, 0) > 0 &&
+  const bool read = ::pread(file.load(std::memory_order_relaxed), text, sizeof text - 1, 0) > 0 &&
                     std::sscanf(text, "%llu %llu", &size_pages, &resident_pages) == 2;
   if (!read) return {};
   const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));

@@ -79,7 +79,7 @@ void append_elements(std::string& out, ElementRange range) {
 }  // namespace
 
 // The sockets, the store and everything that belongs to a connection. Of the shard's thread, but for stop().
-class CannedShard::Server final : private Poller::Socket {
+class CannedShard::Server final : private Poller::Socket, private Timer {
  public:
   Server(CannedShard& shard, const CannedOptions& options, FileDescriptor listener)
       : shard_(shard),
@@ -93,6 +93,7 @@ class CannedShard::Server final : private Poller::Socket {
   void stop() {
     loop_.post([this] {
       Poller::of(loop_).remove(listener_.get(), *this);
+      loop_.disarm(*this);
       stopping_ = true;
       for (Transport* client : clients_) client->close();
       if (clients_.empty()) loop_.stop();
@@ -100,10 +101,15 @@ class CannedShard::Server final : private Poller::Socket {
   }
 
  private:
+  void on_timer() override { on_events(0); }
   void on_events(std::uint32_t) override {
     for (;;) {
       FileDescriptor client(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      if (!client && errno != EINTR && errno != ECONNABORTED) return;
+      if (!client && errno != EINTR && errno != ECONNABORTED) {
+        // Waiting clients are signalled once: files may have run out.
+        if (errno != EAGAIN) loop_.arm(*this, Clock::now() + std::chrono::milliseconds(100));
+        return;
+      }
       if (!client || clients_.size() >= connections_max_) continue;
       loop_.spawn(serve(adopt_tcp_transport(loop_, std::move(client), {.keepalive = false})));
     }

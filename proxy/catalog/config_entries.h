@@ -16,6 +16,8 @@ struct ShardEntry {
   std::string id;
   std::string host;  // "<set>/<host:port>,…", or "<host:port>"
   bool draining = false;
+
+  bool operator==(const ShardEntry&) const = default;
 };
 
 struct DatabaseEntry {

@@ -61,9 +61,10 @@ Task<Result<Value>> CatalogCache::newer(Slot<Value>& slot, std::uint64_t after, 
     std::size_t& users_;
   } use(slot.users);
   // The whole table would be read for each request.
-  const bool just_failed = slot.failure && slot.failure->is(ErrorCode::shard_not_found) &&
+  const bool is_known = slot.value && slot.value->read > std::max(after, slot.forgotten);
+  const bool just_failed = !is_known && slot.failure && slot.failure->is(ErrorCode::shard_not_found) &&
                            Clock::now() < slot.failed_at + lost_shard_pause &&
-                           slot.failed_with_shards == shard_read_used_;
+                           slot.failed_with_shards == shard_lists_;
   if (just_failed) co_return *slot.failure;
   after = std::max({after, slot.begun, slot.forgotten});
   while (slot.begun != 0) {
@@ -84,7 +85,7 @@ Task<Result<Value>> CatalogCache::newer(Slot<Value>& slot, std::uint64_t after, 
     ++slot.failures;
     slot.failure = result.error();
     slot.failed_at = Clock::now();
-    slot.failed_with_shards = shard_read_used_;
+    slot.failed_with_shards = shard_lists_;
     // Dropped: what was known is wrong.
     if (result.error().is(ErrorCode::namespace_not_found)) slot.value.reset();
   } else {
@@ -189,6 +190,10 @@ Task<Result<void>> CatalogCache::shards() {
   SPILLWAY_CO_TRY(entries, co_await config_.shards());
   if (read < shard_read_used_) co_return Result<void>();  // the answer to a later question came first
   shard_read_used_ = read;
+  if (*entries != last_shards_) {
+    last_shards_ = *entries;
+    ++shard_lists_;
+  }
   auto using_them = shards_.use(*std::move(entries));
   co_return co_await using_them;
 }

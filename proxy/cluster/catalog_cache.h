@@ -92,7 +92,7 @@ class CatalogCache {
     std::uint64_t failures = 0;  // a counter
     std::optional<Error> failure;  // of the last read, if it failed
     TimePoint failed_at{};
-    std::uint64_t failed_with_shards = 0;  // the read of the shards that it knew
+    std::uint64_t failed_with_shards = 0;  // which list of the shards it knew
     std::vector<Event*> waiters;
     std::size_t users = 0;    // tasks that read it or wait for it
     std::uint64_t asked = 0;  // a counter of the cache's: when it was asked for last
@@ -118,6 +118,8 @@ class CatalogCache {
   std::uint64_t asks_ = 0;
   OwnCounter failed_reads_, reads_in_part_;
   std::uint64_t shard_reads_begun_ = 0, shard_read_used_ = 0;
+  std::vector<catalog::ShardEntry> last_shards_;
+  std::uint64_t shard_lists_ = 0;  // that differed from the one before
   Slots<KnownDatabase> databases_;
   Slots<KnownCollection> collections_;
 };

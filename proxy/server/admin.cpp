@@ -297,10 +297,22 @@ void AdminServer::close_longest_idle(Duration at_least) {
 }
 
 Task<bool> AdminServer::write(Connection& connection, std::span<iovec> pieces) {
-  connection.writes_since = Clock::now();
-  auto writing = write_all(*connection.transport, pieces,
-                           Clock::now() + (stopping_ ? linger_patience : request_patience));
-  const bool written = co_await writing;
+  const TimePoint end = Clock::now() + (stopping_ ? linger_patience : request_patience);
+  const auto bytes_left = [&pieces] {
+    std::size_t bytes = 0;
+    for (const iovec& piece : pieces) bytes += piece.iov_len;
+    return bytes;
+  };
+  bool written = false;
+  for (std::size_t left = bytes_left(); !written;) {
+    connection.writes_since = connection.writes_since.value_or(Clock::now());
+    const TimePoint until = std::min(end, Clock::now() + write_patience);
+    WriteAll writing(*connection.transport, pieces, until);
+    written = co_await writing;
+    if (written || Clock::now() < until || until == end) break;
+    pieces = writing.rest();
+    if (const std::size_t rest = bytes_left(); std::exchange(left, rest) != rest) connection.writes_since.reset();
+  }
   connection.writes_since.reset();
   co_return written;
 }

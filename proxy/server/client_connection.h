@@ -174,7 +174,7 @@ class ClientConnection {
   // client_connection_hello.cpp
   Task<bool> handle_op_query();
   void encode_query_error(std::vector<std::uint8_t>& out, const wire::OpQuery& query, const Error& error);
-  Task<Result<BsonDoc>> answer_query_command(const wire::OpQuery& query, DocView command);
+  Task<Result<BsonDoc>> answer_query_command(const wire::OpQuery& query, DocView command, Reservation& copies);
   Task<bool> answer_hello(const exec::Request& request, bool exhaust);
   Result<wire::HelloRequest> take_hello(DocView command, bool exhaust);
   bool ends_connection(const Error& refused) const noexcept;

@@ -15,6 +15,7 @@
 #include "proxy/exec/core/fail_command.h"
 #include "proxy/exec/core/life_cycle.h"
 #include "proxy/exec/core/metrics.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/process_facts.h"
 #include "proxy/server/client_connection.h"
 #include "proxy/wire/hello.h"
@@ -114,7 +115,9 @@ void ClientConnection::encode_query_error(std::vector<std::uint8_t>& out, const 
 }
 
 // A command of a monitoring program; all other commands are refused. (An error of ours: the caller counts it.)
-Task<Result<BsonDoc>> ClientConnection::answer_query_command(const wire::OpQuery& query, DocView command) {
+// `copies`: of the answer, until it has left.
+Task<Result<BsonDoc>> ClientConnection::answer_query_command(const wire::OpQuery& query, DocView command,
+                                                             Reservation& copies) {
   const std::string_view name = command.first().name;
   const std::string_view db = query.database();
   if (!query.is_command()) {
@@ -137,8 +140,13 @@ Task<Result<BsonDoc>> ClientConnection::answer_query_command(const wire::OpQuery
   request->interrupt = &client_.interrupt;
   const exec::Response response = co_await exec::run_command(environment_.context, client_, *request);
   if (response.closes) close(false);
-  if (response.stream() != nullptr || response.bytes() > limits::reply_complete_bytes_max)
+  if (response.stream() != nullptr)
     co_return Error(ErrorCode::unsupported_op_query_command, "the reply is too large for OP_REPLY");
+  // It is copied twice, and may leave slowly.
+  const std::size_t copied = 2 * response.bytes();
+  auto reserved = environment_.context.shared.memory.replies.try_reserve(copied);
+  if (!reserved) co_return memory_refused(environment_.context.shared.memory.replies, copied, "a reply over OP_QUERY");
+  copies = *std::move(reserved);
   RecycledBytes document;
   for (const iovec& piece : response.pieces()) {
     const auto* bytes = static_cast<const std::uint8_t*>(piece.iov_base);
@@ -155,10 +163,11 @@ Task<bool> ClientConnection::handle_op_query() {
     co_return false;
   }
   const DocView command = wire::unwrap_query(parsed->query);
+  Reservation copies;
   Result<BsonDoc> reply = Error();
   bool go_on = true;
   if (!parsed->is_command() || !wire::is_hello_command(command)) {
-    reply = co_await answer_query_command(*parsed, command);
+    reply = co_await answer_query_command(*parsed, command, copies);
     if (reply.has_error()) environment_.context.shared.metrics.errors.add(reply.error().code);
   } else if (auto hello = take_hello(command, false); hello.has_error()) {
     reply = hello.error();

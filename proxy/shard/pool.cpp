@@ -17,6 +17,7 @@ namespace {
 constexpr auto trusted_idle_time = std::chrono::seconds(1);
 // A bulk request may have grown its connection's buffers; only closing the connection frees them.
 constexpr auto bulk_idle_time = std::chrono::seconds(10);
+constexpr auto cursor_idle_time = std::chrono::minutes(10);
 }  // namespace
 
 std::size_t connections_to_create(const PoolCounts& counts, const PoolLimits& limits) noexcept {
@@ -260,12 +261,13 @@ void Pool::fail_in_flight(const Error& why) {
   for (Connection& connection : opening_) connection.fail(why);
 }
 
-void Pool::tick(TimePoint now, bool host_up) {
-  const Duration idle_time = std::chrono::milliseconds(settings_.idle_ms);
+void Pool::tick(TimePoint now, bool host_up, bool ends_cursors) {
+  const Duration idle_time =
+      std::max<Duration>(std::chrono::milliseconds(settings_.idle_ms), ends_cursors ? cursor_idle_time : Duration());
   std::erase_if(idle_, [](const auto& connection) { return connection->transport().holds_wanted_memory(); });
   for (auto each = idle_.begin(); each != idle_.end() && idle_.size() + in_use_ > settings_.limits.min;) {
     const Connection::PoolNotes& notes = (*each)->pool_notes;
-    const Duration at_most = notes.bulk ? std::min<Duration>(idle_time, bulk_idle_time) : idle_time;
+    const Duration at_most = notes.bulk && !ends_cursors ? std::min<Duration>(idle_time, bulk_idle_time) : idle_time;
     each = now - notes.idle_since > at_most ? idle_.erase(each) : std::next(each);
   }
   if (host_up) open_missing();

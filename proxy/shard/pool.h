@@ -104,7 +104,9 @@ class Pool {
   // Ends the waits for a connection.
   void fail_requests(const Error& why);
   // Trims idle connections; keeps the minimum if the host is up.
-  void tick(TimePoint now, bool host_up);
+  // `ends_cursors`: the server ends a cursor with the connection that opened it (FerretDB 1.x), which therefore stays
+  // for as long as cursors may be idle.
+  void tick(TimePoint now, bool host_up, bool ends_cursors = false);
   // No request is served and no connection opened any more; idle connections are closed, waiters get an error.
   void stop();
 

@@ -293,12 +293,15 @@ void RemoteShard::tick(TimePoint now) {
   if (stopped_) return;
   if (leads_) shared_->tick();
   std::erase_if(retired_, [](const auto& member) { return member->quiet(); });
+  const auto& hosts = topology_.hosts();
+  const bool ends_cursors =
+      std::any_of(hosts.begin(), hosts.end(), [](const Topology::Host& host) { return host.build.ferretdb; });
   for (const auto& member : members_) {
     watch_progress(*member, now);
     const ServerType type = topology_.type_of(member->pool.address());
     const bool useful = type != ServerType::unknown && type != ServerType::rs_arbiter &&
                         type != ServerType::rs_other;
-    member->each([now, useful](Pool& pool) { pool.tick(now, useful); });
+    member->each([now, useful, ends_cursors](Pool& pool) { pool.tick(now, useful, ends_cursors); });
   }
 }
 

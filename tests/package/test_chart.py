@@ -19,7 +19,7 @@ SHARDS = {"routing": {"shards": [{"name": "rs0", "uri": "mongodb://db0,db1/?repl
 CLUSTER = {"sharding": {"configDB": "configReplSet/cfg-0.cfg:27019,cfg-1.cfg:27019"}}
 OPEN = {**SHARDS, "security": {"authorization": "disabled"}}
 VALUES = {
-    "static": {"config": {**OPEN, "net": {"bindIp": "0.0.0.0, ::", "admin": {"bindIp": "::"}}}, "replicas": 1, "memory": "176Mi"},
+    "static": {"config": {**OPEN, "net": {"bindIp": "0.0.0.0, ::", "admin": {"bindIp": "*"}}}, "replicas": 1, "memory": "176Mi"},
     "users": {"config": {**SHARDS, "memory": {"limit": "200MiB"}}, "users": {"secretName": "people"}, "memory": "512Mi",
               "shards": {"user": "router", "secretName": "to-shards"}, "tls": {"secretName": "router", "mode": "preferTLS"},
               "cpu": {"request": "1", "limit": "2"}, "service": {"annotations": {"a": "b"}, "type": "LoadBalancer"}},

@@ -486,7 +486,10 @@ bool is_sensitive(std::string_view command) noexcept {
 
 bool is_sensitive(DocView command) noexcept {
   constexpr std::string_view encryption = "encryptionInformation";
-  if (is_sensitive(command.first().name) || command.find(encryption).exists()) return true;
+  const DocView explained = command.first().to_document();
+  if (is_sensitive(command.first().name) || command.find(encryption).exists() || explained.find(encryption).exists()) {
+    return true;
+  }
   const ValueView namespaces = command["nsInfo"];
   if (!namespaces.is_array()) return false;
   for (const Element& each : namespaces.as_document()) {

@@ -411,6 +411,7 @@ Task<Result<Response>> kill_all_sessions(Context& context, Client& client, const
 Task<ShardOutcome> send_end(Context& context, const Request& request, catalog::ShardSet shards, BsonDoc document) {
   shard::CallOptions options = write_options(context, request);
   options.retry = shard::RetryPolicy::idempotent;  // all of them may be repeated
+  options.until_sent = nullptr;                    // what is open is ended, whatever becomes of the client
   auto calls = call_shards(context, std::move(shards), RoutedBy::nothing(), shard::Command::of_body(document), options);
   auto outcomes = co_await calls;
   for (ShardOutcome& outcome : outcomes) {

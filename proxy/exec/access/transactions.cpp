@@ -236,8 +236,9 @@ std::optional<OpenTransaction> fail_transaction(Context& context, const Request&
 }
 
 Task<Result<SessionTurns::Turn>> take_turn(Context& context, const Request& request) {
-  auto taking = context.shared.transactions->turns().take(context.loop, request.lsid, request.deadline,
-                                                          request.interrupt);
+  TransactionTable& table = *context.shared.transactions;
+  SessionTurns& turns = request.in_transaction ? table.turns() : table.turns_of_writes();
+  auto taking = turns.take(context.loop, request.lsid, request.deadline, request.interrupt);
   co_return co_await taking;
 }
 

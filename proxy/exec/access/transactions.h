@@ -47,7 +47,7 @@ Task<void> abort_on_shards(Context& context, OpenTransaction open, TimePoint dea
 std::optional<OpenTransaction> fail_transaction(Context& context, const Request& request,
                                                 const Result<Response>& answer);
 
-// The session's turn (session_turns.h), until the deadline.
+// The session's turn (session_turns.h), of transactions or of retryable writes. Errors: as SessionTurns::take().
 Task<Result<SessionTurns::Turn>> take_turn(Context& context, const Request& request);
 
 // {recoveryToken: …}. REQUIRES a transaction.

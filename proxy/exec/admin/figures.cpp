@@ -308,7 +308,8 @@ constexpr Table<ShardFacts> shard_table{"shard", shard_figures, [](auto& in) { r
 Value count_open_files() {
   static Mutex mutex;
   const MutexLock lock(mutex);
-  static DIR* const files = ::opendir("/proc/self/fd");  // kept open for when files run out
+  static DIR* files = nullptr;  // kept open for when files run out
+  if (files == nullptr) files = ::opendir("/proc/self/fd");
   if (files == nullptr) return {};
   ::rewinddir(files);
   std::int64_t count = -2;  // "." and ".."

@@ -127,7 +127,8 @@ void append_cursor(BsonWriter& out, DocView command) {
   if (const auto of_batch = size_of_single_batch(command)) size = of_batch;
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   if (command.first().name == "find" && size && (!single || *size != 0)) {
-    out.append("batchSize", single ? std::min(std::abs(std::max(*size, -most)), most) : *size);
+    // One more than $limit lets through: so the batch ends the cursor.
+    out.append("batchSize", single ? std::min(std::abs(std::max(*size, -most)), most - 1) + 1 : *size);
   }
   out.end();
 }

@@ -149,6 +149,8 @@ class TransactionTable {
   std::size_t active() const;
 
   SessionTurns& turns() noexcept { return turns_; }
+  // Of retryable writes that one of several shards executes.
+  SessionTurns& turns_of_writes() noexcept { return turns_of_writes_; }
 
   // Since the process began. A commit that is sent again counts again.
   std::uint64_t started() const noexcept { return started_.load(std::memory_order_relaxed); }
@@ -200,7 +202,7 @@ class TransactionTable {
 
   std::size_t stripe_entries_max_;
   std::array<Stripe, stripe_count> stripes_;
-  SessionTurns turns_;
+  SessionTurns turns_, turns_of_writes_;
   std::atomic<std::uint64_t> started_{0}, aborted_{0}, committed_{0};
 };
 

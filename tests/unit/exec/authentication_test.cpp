@@ -243,6 +243,7 @@ TEST_CASE("secrets stay out of messages") {
   CHECK(!is_sensitive("find"));
   CHECK(!is_sensitive(test::doc("{'find': 'c', 'filter': {'encryptionInformation': 1}}")));
   CHECK(is_sensitive(test::doc("{'find': 'c', 'filter': {}, 'encryptionInformation': {'type': 1}}")));
+  CHECK(is_sensitive(test::doc("{'explain': {'find': 'c', 'encryptionInformation': {'type': 1}}}")));
   CHECK(is_sensitive(test::doc("{'bulkWrite': 1, 'nsInfo': [{'ns': 'a.b'}, {'ns': 'a.c', 'encryptionInformation': "
                                "{}}]}")));
 }

@@ -1745,12 +1745,12 @@ TEST_CASE("a view over a sharded collection is run as an aggregation of that col
   }
   cluster.forget_sent();
   cluster.run("{'find': 'v', 'filter': {'x': 1}, 'limit': 500, 'singleBatch': true, '$db': 'app'}");
-  CHECK(cluster.sent_to(2, "aggregate").at(0).view().find_path("cursor.batchSize").to_int64() == 500);
+  CHECK(cluster.sent_to(2, "aggregate").at(0).view().find_path("cursor.batchSize").to_int64() == 501);
   for (const auto& [more, size] : {std::pair("", 101), std::pair(", 'batchSize': 500", 500)}) {
     cluster.forget_sent();
     cluster.run(fmt::format("{{'find': 'v', 'filter': {{'x': 1}}, 'singleBatch': true{}, '$db': 'app'}}", more));
     const BsonDoc one = cluster.sent_to(2, "aggregate").at(0);
-    CHECK(one.view().find_path("cursor.batchSize").to_int64() == size);
+    CHECK(one.view().find_path("cursor.batchSize").to_int64() == size + 1);
     CHECK(to_json(one).find(fmt::format("{{ \"$limit\" : {} }}", size)) != std::string::npos);
   }
   cluster.forget_sent();

@@ -244,6 +244,17 @@ TEST_CASE("idle connections that bulk requests used go sooner, for what their bu
   bench.pool->tick(Clock::now(), true);
   CHECK(bench.pool->idle() == 6);
   run_for(bench.loop, 2s);
+  SECTION("unless the server would end cursors that were opened over them") {
+    for (int i = 0; i < 9; ++i) {
+      bench.pool->tick(Clock::now(), true, true);
+      CHECK(bench.pool->idle() == 6);
+      run_for(bench.loop, 60s);
+    }
+    run_for(bench.loop, 60s);
+    bench.pool->tick(Clock::now(), true, true);
+    CHECK(bench.pool->idle() == 1);
+    return;
+  }
   bench.pool->tick(Clock::now(), true);
   CHECK(bench.pool->idle() == 3);
 }

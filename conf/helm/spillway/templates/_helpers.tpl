@@ -40,8 +40,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- fail "config.net: leave out port, loadBalancerPort and admin.port: the Service and the probes lead to 27016 and 9216; service.port is the one for clients" }}
 {{- end }}
 {{- range $key, $addresses := dict "bindIp" $asked.bindIp "admin.bindIp" $admin.bindIp }}
-{{- if not (regexMatch "(^|,) *(0\\.0\\.0\\.0|::) *(,|$)" ($addresses | default "0.0.0.0")) }}
-{{- fail (printf "config.net.%s: the Service and the probes need the pod's address: write 0.0.0.0, ::, or both" $key) }}
+{{- if not (regexMatch "(^|,) *(0\\.0\\.0\\.0|::|\\*) *(,|$)" ($addresses | default "0.0.0.0")) }}
+{{- fail (printf "config.net.%s: the Service and the probes need the pod's address: write 0.0.0.0 (or *), ::, or both" $key) }}
 {{- end }}
 {{- end }}
 {{- $security := dict }}
