@@ -165,6 +165,29 @@ TEST_CASE("a client that waits for a fetch and leaves, or is killed, leaves noth
   require_quiet(world);
 }
 
+TEST_CASE("what is fetched ahead from a shard that hangs ends with the find's maxTimeMS") {
+  SimWorld world(world_of(2));
+  store_documents(world, 40);
+  auto client = world.client();
+  BsonDoc reply = call(world, *client, R"({"find": "docs", "filter": {}, "sort": {"_id": 1}, "batchSize": 5,
+      "maxTimeMS": 1000, "$db": "app"})");
+  reply = call(world, *client, get_more(cursor_id(reply), 5));
+  world.shard(0).delay = minutes(5);
+  const std::uint64_t before = world.shared().metrics.read_ahead_started.value();
+  for (int i = 0; i < 4 && world.shared().metrics.read_ahead_started.value() == before; ++i) {
+    reply = call(world, *client, get_more(cursor_id(reply), 5));
+    if (!is_ok(reply)) break;
+  }
+  const TimePoint asked = Clock::now();
+  for (int i = 0; i < 4 && is_ok(reply); ++i) reply = call(world, *client, get_more(cursor_id(reply), 5));
+  CHECK(code_of(reply) == 50);
+  CHECK(Clock::now() - asked < seconds(3));
+  world.shard(0).delay = {};
+  client->close();
+  world.run_for(minutes(6));
+  require_quiet(world);
+}
+
 TEST_CASE("an error waits for the getMore that asks") {
   SimWorld world(world_of(2));
   store_documents(world, 40);

@@ -998,6 +998,8 @@ TEST_CASE("a transaction that a reader has lost is not left open on its writer",
   transaction.of_reader = {not_there};
   CHECK(number(transaction.commit(), "code") == 251);
   CHECK(steps(transaction.cluster) == Lines{"s1 commitTransaction", "s0 abortTransaction", "s1 abortTransaction"});
+  // No client waits for a majority of the shard to know of it.
+  CHECK(transaction.cluster.router.shards.sent.back().command.view().find_path("writeConcern.w").to_int64() == 1);
   CHECK(number(transaction.commit(), "code") == 251);
 }
 
