@@ -14,6 +14,7 @@
 #include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/commands/command_table.h"
 #include "proxy/exec/commands/sharded_view.h"
+#include "proxy/exec/read/change_lookup.h"
 #include "tests/support/clock_manual.h"
 #include "tests/support/fake_gateway.h"
 #include "tests/support/read_version.h"
@@ -1155,6 +1156,26 @@ TEST_CASE("what a shard that has left the cluster was to get goes where the tabl
                                            : "{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}");
   CHECK(reply.view()["ok"].truthy());
   CHECK(cluster.sent_to(1, writes ? "insert" : "find").size() == 1);
+}
+
+TEST_CASE("an update's document is looked up on the shard of its very key, whatever the collection's collation") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  BsonWriter entry;
+  entry.append_elements(cluster.collections_["app.c"]);
+  entry.begin_document("defaultCollation").append("locale", "en").append("strength", 2).end();
+  cluster.collections_["app.c"] = std::move(entry).finish();
+  const BsonDoc event = doc(
+      "{'_id': {'_data': '826B00FD56000000572B022C0100296E5A100429C14089B7F248C9A2374F179D4A5956461E6B002C01B8645F"
+      "696400646B00FD5632688F82'}, 'operationType': 'update', 'ns': {'db': 'app', 'coll': 'c'}, "
+      "'documentKey': {'k': 'X', '_id': 1}}");
+  exec::Request request;
+  const auto found = cluster.worker().run(exec::look_up_changed(cluster.worker().context, request, event.view()));
+  REQUIRE_FALSE(found.has_error());
+  CHECK(cluster.sent_to(1, "find").empty());
+  const auto sent = cluster.sent_to(2, "find");
+  REQUIRE(sent.size() == 1);
+  CHECK_FALSE(sent[0].view()["collation"].exists());  // _id's index has the collection's
 }
 
 TEST_CASE("a refusal of a command that was sent with an older table says nothing of a newer one") {
