@@ -490,10 +490,8 @@ bool is_sensitive(DocView command) noexcept {
   if (is_sensitive(command.first().name) || command.find(encryption).exists() || explained.find(encryption).exists()) {
     return true;
   }
-  const ValueView namespaces = command["nsInfo"];
-  if (!namespaces.is_array()) return false;
-  for (const Element& each : namespaces.as_document()) {
-    if (each.is_document() && each.as_document().find(encryption).exists()) return true;
+  for (const Element& each : command["nsInfo"].to_array()) {
+    if (each.to_document().find(encryption).exists()) return true;
   }
   return false;
 }

@@ -462,12 +462,10 @@ bool commits_writer_last(const Context& context, const Participants& participant
 std::optional<Error> unfit_concern(const ShardOutcome& of_readers) {
   constexpr std::int32_t unknown_mode = 79, unsatisfiable = 100;
   if (!of_readers.ok()) return std::nullopt;
-  const ValueView concern = of_readers.body()["writeConcernError"];
-  if (!concern.is_document()) return std::nullopt;
-  const auto code = concern.as_document()["code"].to_int64();
+  const DocView concern = of_readers.body()["writeConcernError"].to_document();
+  const auto code = concern["code"].to_int64();
   if (code != unknown_mode && code != unsatisfiable) return std::nullopt;
-  const ValueView text = concern.as_document()["errmsg"];
-  return Error(static_cast<std::int32_t>(*code), text.is_string() ? std::string(text.as_string()) : std::string());
+  return Error(static_cast<std::int32_t>(*code), std::string(concern["errmsg"].to_text()));
 }
 
 // A commit in the figures of its type. One that is sent again has begun already.
