@@ -66,8 +66,14 @@ class Guarded(Router):
     def log(self):
         return (self.folder / "log").read_text()
 
-    def audited(self):
-        return [json.loads(line) for line in (self.folder / "audit").read_text().splitlines()]
+    def audited(self, count=1, **param):
+        """The lines with these parameters, once there are `count` of them: a thread of its own writes them."""
+        def found():
+            lines = [json.loads(text) for text in (self.folder / "audit").read_text().split("\n")[:-1]]
+            return [line for line in lines if param.items() <= line["param"].items()]
+
+        wait_for(lambda: len(found()) >= count, f"{count} lines of {param}")
+        return found()
 
     def client(self, name):
         return pymongo.MongoClient("127.0.0.1", self.port, username=name, password=PASSWORDS[name], appname="census")
@@ -96,7 +102,7 @@ def test_a_cluster_admin_ends_a_cursor_of_another_user(router):
         assert status == 200 and str(said["cursorsKilled"][0]) == row["id"]
         with pytest.raises(pymongo.errors.CursorNotFound):
             list(cursor)
-    killed = next(line for line in reversed(router.audited()) if line["param"].get("command") == "killCursors")
+    killed = router.audited(command="killCursors")[-1]
     assert killed["users"] == [{"user": "ops", "db": "admin"}] and killed["remote"]["ip"] == "127.0.0.1"
     assert killed["param"]["ns"] == "bench.docs_4096x2000" and killed["result"] == 0
     assert re.search(r"the admin port's page: admin\.ops from 127\.0\.0\.1:\d+ asks for .*killCursors", router.log())
@@ -132,7 +138,7 @@ def test_an_operation_is_told_to_end(router, background):
         client.admin.command({"configureFailPoint": "failCommand", "mode": "off"})
         assert page.post("/kill-operation", {"opid": running()[0]["opid"]})[0] == 200
         wait_for(lambda: len(ended) == 2, "the end of the other")
-    killed = [line for line in router.audited() if line["param"].get("command") == "killOp"]
+    killed = router.audited(2, command="killOp")
     assert len(killed) == 2 and killed[0]["users"] == [{"user": "ops", "db": "admin"}]
 
 
