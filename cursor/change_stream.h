@@ -68,6 +68,9 @@ class ChangeStream {
   // An event that invalidates the stream has left.
   bool ended() const noexcept { return ended_; }
 
+  // $readPreference as the client gave it; not there: primary.
+  ValueView read_preference() const { return command.view()["$readPreference"]; }
+
   // For a router that opens it on more shards: the command without a beginning, and the time to which no shard has
   // events that is not in the stream. Nothing later leaves, or is promised.
   BsonDoc command;

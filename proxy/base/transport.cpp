@@ -7,6 +7,12 @@ IoResult Transport::splice_from(int, std::size_t) { return {IoResult::Status::fa
 
 Task<Result<void>> Transport::establish(TimePoint) { co_return Result<void>(); }
 
+std::size_t bytes_of(std::span<const iovec> pieces) noexcept {
+  std::size_t bytes = 0;
+  for (const iovec& piece : pieces) bytes += piece.iov_len;
+  return bytes;
+}
+
 std::span<iovec> advance_pieces(std::span<iovec> pieces, std::size_t bytes) noexcept {
   while (!pieces.empty() && bytes >= pieces.front().iov_len) {
     bytes -= pieces.front().iov_len;

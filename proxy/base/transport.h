@@ -166,6 +166,7 @@ inline WriteAll write_all(Transport& transport, std::span<iovec> pieces,
 }
 // Reads exactly into.size() bytes.
 Task<bool> read_exactly(Transport& transport, MutableBytes into, TimePoint deadline = time_point_never);
+std::size_t bytes_of(std::span<const iovec> pieces) noexcept;
 // Drops the first `bytes` of `pieces`, which are written. Returns the rest.
 std::span<iovec> advance_pieces(std::span<iovec> pieces, std::size_t bytes) noexcept;
 

@@ -298,20 +298,15 @@ void AdminServer::close_longest_idle(Duration at_least) {
 
 Task<bool> AdminServer::write(Connection& connection, std::span<iovec> pieces) {
   const TimePoint end = Clock::now() + (stopping_ ? linger_patience : request_patience);
-  const auto bytes_left = [&pieces] {
-    std::size_t bytes = 0;
-    for (const iovec& piece : pieces) bytes += piece.iov_len;
-    return bytes;
-  };
   bool written = false;
-  for (std::size_t left = bytes_left(); !written;) {
+  for (std::size_t left = bytes_of(pieces); !written;) {
     connection.writes_since = connection.writes_since.value_or(Clock::now());
     const TimePoint until = std::min(end, Clock::now() + write_patience);
     WriteAll writing(*connection.transport, pieces, until);
     written = co_await writing;
     if (written || Clock::now() < until || until == end) break;
     pieces = writing.rest();
-    if (const std::size_t rest = bytes_left(); std::exchange(left, rest) != rest) connection.writes_since.reset();
+    if (const std::size_t rest = bytes_of(pieces); std::exchange(left, rest) != rest) connection.writes_since.reset();
   }
   connection.writes_since.reset();
   co_return written;

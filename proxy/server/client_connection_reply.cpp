@@ -14,16 +14,6 @@
 
 namespace spillway::server {
 
-namespace {
-
-std::size_t bytes_of(std::span<const iovec> pieces) noexcept {
-  std::size_t bytes = 0;
-  for (const iovec& piece : pieces) bytes += piece.iov_len;
-  return bytes;
-}
-
-}  // namespace
-
 // A client must keep up reader_bytes_per_second_min from net.slowSenderTimeoutMillis on, or, while others wait for
 // memory, from stalled_patience on.
 Task<bool> ClientConnection::write_watched(std::span<iovec> pieces, TimePoint* first_tried) {

@@ -61,6 +61,7 @@ class Changes final : public SimRole {
   bool looks_for_token = false;            // as 7.0 and later
   bool ends_streams = true;                // … after an invalidation
   std::vector<BsonDoc> staged;  // the aggregates of one event each
+  std::vector<BsonDoc> finds;
 
   Task<std::optional<BsonDoc>> admit(Loop& loop, SimRequest& request) override {
     auto admitting = role_.admit(loop, request);
@@ -68,6 +69,7 @@ class Changes final : public SimRole {
     if (refused) co_return refused;
     if (request.name == "aggregate" && opens_stream(request.body)) co_return open_stream(request.body);
     if (request.name == "aggregate" && !request.body.first().is_string()) co_return run_stages(request.body);
+    if (request.name == "find") finds.emplace_back(request.body);
     if (request.name == "find" && request.body.first().type == BsonType::binary) co_return find_by_uuid(request.body);
     if (request.name == "killCursors") co_return kill(request.body);
     if (request.name != "getMore" || !cursors_.contains(request.body.first().as_int64())) co_return std::nullopt;
@@ -945,6 +947,25 @@ TEST_CASE("updates are looked up where the document is now", "[cluster]") {
   sim.read(stream, 5);
   REQUIRE(stream.events.size() == 5);
   CHECK(stream.documents[4].view()["fullDocument"].is_null());
+}
+
+TEST_CASE("lookups and stages of a stream have its read preference, whatever the getMore says", "[cluster]") {
+  StreamWorld sim(2);
+  sim.cluster.shard_collection("rec.c", json(R"({"_id": 1})"), {json(R"({"_id": 100})")});
+  sim.cluster.store("rec.c", json(R"({"_id": 5})"));
+  const bool prefers = GENERATE(true, false);
+  Stream stream = sim.open(
+      *sim.client, R"("fullDocument": "updateLookup")", R"(, {"$addFields": {"z": {"$trim": {"input": " x"}}}})",
+      fmt::format(R"("c", {}"$db": "rec")", prefers ? R"("$readPreference": {"mode": "secondaryPreferred"}, )" : ""));
+  for (const auto& each : sim.changes) each->staged.clear();
+  sim.changes[0]->add("update", 5);
+  sim.read(stream, 1);
+  REQUIRE(sim.changes[0]->finds.size() == 1);
+  REQUIRE(sim.changes[0]->staged.size() == 1);
+  for (const BsonDoc* sent : {&sim.changes[0]->finds[0], &sim.changes[0]->staged[0]}) {
+    const ValueView mode = sent->view().find_path("$readPreference.mode");
+    CHECK((mode.is_string() && mode.as_string() == "secondaryPreferred") == prefers);
+  }
 }
 
 TEST_CASE("updates of an unsharded collection are looked up by its uuid", "[cluster]") {

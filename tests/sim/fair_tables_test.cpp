@@ -183,6 +183,27 @@ TEST_CASE("a client that takes its reply slowly, but takes it, has it whole") {
   require_quiet(world);
 }
 
+TEST_CASE("strangers' messages that are too long for them keep a few bytes each, however slowly they come") {
+  SimWorldOptions options = sharded_world(2, 20);
+  options.memory_limit_bytes = limit_bytes;
+  SimWorld world(std::move(options));
+  exec::Shared& shared = world.shared();
+  auto ann = client_of(world, "ann");
+  const std::uint64_t before = shared.memory.process.usage().used_bytes;
+  std::vector<std::unique_ptr<SimClient>> strangers;
+  for (int i = 0; i < 20; ++i) {
+    strangers.push_back(world.client());
+    world.run(strangers.back()->send_part(insert_of(1'000'000), 100'000));
+  }
+  world.run_for(milliseconds(500));
+  CHECK(shared.memory.process.usage().used_bytes <= before + 20 * limits::kib);
+  for (auto& stranger : strangers) stranger->close();
+  world.run_for(seconds(1));
+  ann->close();
+  world.run_for(minutes(1));
+  require_quiet(world);
+}
+
 TEST_CASE("strangers that stop in the middle of a message take nothing of logged-in clients") {
   SimWorldOptions options = sharded_world(2, 20);
   options.memory_limit_bytes = limit_bytes;

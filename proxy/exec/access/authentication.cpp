@@ -347,11 +347,9 @@ Answer authenticate(Context& context, Client& client, const Request& request) {
     co_return Error(ErrorCode::protocol_error,
                     "X.509 authentication must always use the $external database.");
   }
-  if (const PeerCertificate& certificate = client.login.certificate; !certificate.names_roles) {
-    if (auto user = to_learn(context, client, auth::external_db, std::string_view(certificate.subject))) {
-      auto learning = learn_user(context, *std::move(user));
-      co_await learning;
-    }
+  if (auto user = to_learn(context, client, auth::external_db, std::string_view(client.login.certificate.subject))) {
+    auto learning = learn_user(context, *std::move(user));
+    co_await learning;
   }
   BsonWriter reply;
   auto checked = check_certificate(context, client, request.body, false, reply);

@@ -306,22 +306,26 @@ void ClusterRouter::note_stale(RouteName name) {
   if (found != collections_.end()) found->second.stale = true;
 }
 
-bool ClusterRouter::knows_newer(const catalog::CollectionRouting& than) const {
-  const auto found = collections_.find(than.ns);
-  if (found == collections_.end() || found->second.stale || !than.cluster) return false;
+void ClusterRouter::note_refused(const catalog::CollectionRouting& sent_by) {
+  const auto found = collections_.find(sent_by.ns);
+  if (found == collections_.end()) return;
   const auto& routing = found->second.value->routing;
-  if (!routing || !routing->cluster) return false;
-  const catalog::ChunkVersion& known = routing->cluster->version;
-  const catalog::ChunkVersion& before = than.cluster->version;
-  return known.epoch == before.epoch && known.timestamp == before.timestamp && known.lastmod() > before.lastmod();
+  if (routing && routing->cluster && sent_by.cluster) {
+    const catalog::ChunkVersion& known = routing->cluster->version;
+    const catalog::ChunkVersion& before = sent_by.cluster->version;
+    const bool same_collection = known.epoch == before.epoch && known.timestamp == before.timestamp;
+    if (same_collection && known.lastmod() > before.lastmod()) return;
+  }
+  found->second.stale = true;
 }
 
-bool ClusterRouter::knows_newer(const catalog::Database& than) const {
-  const auto found = databases_.find(than.name);
-  if (found == databases_.end() || found->second.stale || !than.version) return false;
+void ClusterRouter::note_refused(const catalog::Database& sent_by) {
+  const auto found = databases_.find(sent_by.name);
+  if (found == databases_.end()) return;
   const auto& known = found->second.value->version;
-  return known && known->uuid == than.version->uuid && known->timestamp == than.version->timestamp &&
-         known->last_mod > than.version->last_mod;
+  const auto& before = sent_by.version;
+  const bool same_database = known && before && known->uuid == before->uuid && known->timestamp == before->timestamp;
+  if (!same_database || known->last_mod <= before->last_mod) found->second.stale = true;
 }
 
 void ClusterRouter::drop_tables() {

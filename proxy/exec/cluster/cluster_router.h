@@ -32,8 +32,8 @@ class ClusterRouter final : public Router {
   using Reads = Task<Result<void>> (ClusterTable::*)();
   Task<Result<void>> read_again(Reads reads, RouteWait wait);
   void note_stale(RouteName name) override;
-  bool knows_newer(const catalog::CollectionRouting& than) const override;
-  bool knows_newer(const catalog::Database& than) const override;
+  void note_refused(const catalog::CollectionRouting& sent_by) override;
+  void note_refused(const catalog::Database& sent_by) override;
   const catalog::ConcernDefaults* concern_defaults() const override { return concern_defaults_.get(); }
   std::size_t databases() const override { return databases_.size(); }
   std::size_t collections() const override { return collections_.size(); }

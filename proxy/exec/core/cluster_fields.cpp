@@ -388,25 +388,25 @@ BsonDoc times_for_client(const Context& context, auth::TimeTrust trust, std::uin
 void note_refusal(Context& context, const RoutedBy& by, DocView reply) {
   const shard::StaleError error = shard::classify_error(reply);
   if (error.kind != shard::StaleKind::none) context.shared.metrics.stale_refusals.add();
+  Router& router = *context.router;
+  const catalog::Namespace name = catalog::split_namespace(error.ns);
   switch (error.kind) {
     case shard::StaleKind::stale_config:
-    case shard::StaleKind::cannot_implicitly_create: {
-      std::string_view ns = error.ns;
-      const catalog::CollectionRouting* const sent_by = by.collection();
-      if (ns.empty() && sent_by != nullptr) ns = sent_by->ns;
-      if (sent_by != nullptr && sent_by->ns == ns && context.router->knows_newer(*sent_by)) break;
-      const catalog::Namespace name = catalog::split_namespace(ns);
-      context.router->note_stale({name.db, name.collection});
-      if (error.kind == shard::StaleKind::cannot_implicitly_create) context.router->note_stale({name.db, {}});
+    case shard::StaleKind::cannot_implicitly_create:
+      if (const auto* sent_by = by.collection(); sent_by != nullptr && (error.ns.empty() || sent_by->ns == error.ns)) {
+        router.note_refused(*sent_by);
+      } else {
+        router.note_stale({name.db, name.collection});
+      }
+      if (error.kind == shard::StaleKind::cannot_implicitly_create) router.note_stale({name.db, {}});
       break;
-    }
-    case shard::StaleKind::stale_database: {
-      const catalog::Database* const sent_by = by.database();
-      const std::string_view db = error.ns.empty() && sent_by != nullptr ? std::string_view(sent_by->name) : error.ns;
-      if (sent_by != nullptr && sent_by->name == db && context.router->knows_newer(*sent_by)) break;
-      context.router->note_stale({db, {}});
+    case shard::StaleKind::stale_database:
+      if (const auto* sent_by = by.database(); sent_by != nullptr && (error.ns.empty() || sent_by->name == error.ns)) {
+        router.note_refused(*sent_by);
+      } else {
+        router.note_stale({error.ns, {}});
+      }
       break;
-    }
     case shard::StaleKind::cannot_refresh:
     case shard::StaleKind::view:
     case shard::StaleKind::none:

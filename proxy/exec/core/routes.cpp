@@ -19,6 +19,13 @@ const catalog::CollectionRouting* Routes::collection(std::string_view ns) const 
   return nullptr;
 }
 
+void Router::note_refused(const catalog::CollectionRouting& sent_by) {
+  const catalog::Namespace name = catalog::split_namespace(sent_by.ns);
+  note_stale({name.db, name.collection});
+}
+
+void Router::note_refused(const catalog::Database& sent_by) { note_stale({sent_by.name, {}}); }
+
 std::uint64_t Routes::placed_at() const noexcept {
   std::uint64_t latest = 0;
   for (const CollectionPtr& collection : collections_) {

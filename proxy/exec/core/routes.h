@@ -100,10 +100,9 @@ class Router {
   virtual Task<void> learn_keys(RouteWait) { co_return; }
   // A shard has refused a command: what is known of this name is too old. Requests under way keep their routes.
   virtual void note_stale(RouteName name) = 0;
-  // Has a newer table, or version, of the same collection or database than this one come since? Then a refusal of a
-  // command that was sent by this one says nothing of what is known.
-  virtual bool knows_newer(const catalog::CollectionRouting&) const { return false; }
-  virtual bool knows_newer(const catalog::Database&) const { return false; }
+  // A shard has refused a command that was sent by this table or version: the same, unless a newer one has come since.
+  virtual void note_refused(const catalog::CollectionRouting& sent_by);
+  virtual void note_refused(const catalog::Database& sent_by);
   // Of the cluster, as last read; null: nothing was set.
   virtual const catalog::ConcernDefaults* concern_defaults() const { return nullptr; }
   // For the status. In a static table: of the table, else of the cache.

@@ -86,11 +86,8 @@ Task<void> call_into(Context* context, ShardCommand command, shard::CallOptions 
 void note_retired(Context& context, const RoutedBy& by, Error& error) {
   if (!error.is(ErrorCode::shard_not_found) || by.what() == RoutedBy::What::nothing) return;
   error.code = stale_config;
-  Router& router = *context.router;
-  if (by.database() != nullptr && !router.knows_newer(*by.database())) router.note_stale({by.database()->name, {}});
-  if (by.collection() == nullptr || router.knows_newer(*by.collection())) return;
-  const catalog::Namespace name = catalog::split_namespace(by.collection()->ns);
-  router.note_stale({name.db, name.collection});
+  if (by.database() != nullptr) context.router->note_refused(*by.database());
+  if (by.collection() != nullptr) context.router->note_refused(*by.collection());
 }
 
 }  // namespace

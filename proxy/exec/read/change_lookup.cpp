@@ -57,7 +57,7 @@ bool is_same_collection(const Changed& changed, const catalog::CollectionRouting
 }
 
 // `by_uuid`: an unsharded collection may have been dropped and made anew, and the router knows neither.
-BsonDoc find_command(const Changed& changed, const Request& request, bool by_uuid) {
+BsonDoc find_command(const Changed& changed, const Request& request, ValueView preference, bool by_uuid) {
   BsonWriter out;
   const auto uuid = by_uuid ? changed.uuid() : std::nullopt;
   if (uuid) {
@@ -70,7 +70,7 @@ BsonDoc find_command(const Changed& changed, const Request& request, bool by_uui
   out.begin_document("readConcern").append("level", "majority");
   out.append_timestamp("afterClusterTime", changed.token.cluster_time).end();
   if (!request.lsid.empty()) out.append("lsid", request.lsid_document());
-  out.append("$db", changed.db);
+  out.append("$readPreference", preference).append("$db", changed.db);
   return std::move(out).finish();
 }
 
@@ -93,16 +93,13 @@ Result<std::optional<LookedUp>> found_in(ShardOutcomes& outcomes) {
 }  // namespace
 
 shard::CallOptions options_for_event(Context& context, const Request& request) {
-  shard::CallOptions options;
-  options.retry = shard::RetryPolicy::idempotent;
-  options.budget = &context.shared.memory.replies;
-  options.interrupt = request.interrupt;
-  options.time = request.shard_time;
-  options.user = request.asks;
+  shard::CallOptions options = read_options(context, request);
+  options.deadline = time_point_never;
   return options;
 }
 
-Task<Result<std::optional<LookedUp>>> look_up_changed(Context& context, const Request& request, DocView event) {
+Task<Result<std::optional<LookedUp>>> look_up_changed(Context& context, const Request& request, DocView event,
+                                                      ValueView preference) {
   const auto changed = read_event(event);
   if (!changed) {
     co_return Error(40578, "failed to look up post image after change: the event does not say of which document it is");
@@ -132,7 +129,7 @@ Task<Result<std::optional<LookedUp>>> look_up_changed(Context& context, const Re
                                           simple.view()["collation"]));
     const bool sharded = targets->routing != nullptr;
     if (sharded && !is_same_collection(*changed, *targets->routing)) co_return std::nullopt;
-    const BsonDoc body = find_command(*changed, request, by_uuid && !sharded);
+    const BsonDoc body = find_command(*changed, request, preference, by_uuid && !sharded);
     auto outcomes = co_await call_shards(context, targets->shards, targets->by(), shard::Command::of_body(body),
                                          options);
     auto found = found_in(outcomes);

@@ -46,11 +46,12 @@ BsonDoc command_of(DocView stages, std::optional<DocView> event) {
 
 }  // namespace
 
-BsonDoc stages_for_shard(const AggregateArguments& aggregate, DocView stages) {
+BsonDoc stages_for_shard(const AggregateArguments& aggregate, DocView stages, ValueView read_preference) {
   BsonWriter out;
   out.append_array("pipeline", stages);
   out.append("collation", aggregate.collation);
   if (!aggregate.let.empty()) out.append("let", aggregate.let);
+  out.append("$readPreference", read_preference);
   return std::move(out).finish();
 }
 

@@ -10,8 +10,9 @@
 
 namespace spillway::exec {
 
-// What a shard must know of them: {pipeline, collation, let}. `stages`: the array of the client's stages.
-BsonDoc stages_for_shard(const AggregateArguments& aggregate, DocView stages);
+// What a shard must know of them: {pipeline, collation, let, $readPreference}. `stages`: the array of the client's
+// stages.
+BsonDoc stages_for_shard(const AggregateArguments& aggregate, DocView stages, ValueView read_preference);
 
 // The event as the stages make it; nullopt: they drop it. Without an event the stages are only parsed. Any shard will
 // do. Errors: the shard's, and BSONObjectTooLarge(10334).

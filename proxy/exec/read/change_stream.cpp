@@ -373,7 +373,7 @@ Task<Result<Response>> open_change_stream(Context& context, Client& client, cons
   const std::string_view collection = aggregate.collection.empty() ? "$cmd.aggregate" : aggregate.collection;
   const catalog::ShardSet shards = routed.routes->all_shards();
   if (shards.size() == 0) co_return empty_stream(request, collection);
-  BsonDoc for_shard = by_shard ? stages_for_shard(aggregate, spec->stages) : BsonDoc();
+  BsonDoc for_shard = by_shard ? stages_for_shard(aggregate, spec->stages, request.body["$readPreference"]) : BsonDoc();
   if (by_shard) {
     SPILLWAY_AWAIT(parsed, run_stages_on_shard(context, routed, shards.front(), for_shard, std::nullopt));
   }
@@ -492,7 +492,7 @@ struct Filling {
     if (event.validate().has_error()) co_return malformed_reply("an event");
     std::optional<LookedUp> changed;
     if (looks_up) {
-      SPILLWAY_CO_TRY(found, co_await look_up_changed(context, request, event));
+      SPILLWAY_CO_TRY(found, co_await look_up_changed(context, request, event, stream().read_preference()));
       changed = *std::move(found);
     }
     // Copies that last while a shard runs the stages are paid for; the others end before there is a wait.
@@ -652,8 +652,15 @@ Task<Result<void>> fill_changes(Filling& filling, TimePoint deadline) {
 
 }  // namespace
 
-Task<Result<Response>> get_more_changes(Context& context, const Request& request, ActiveCursor cursor,
+Task<Result<Response>> get_more_changes(Context& context, const Request& get_more, ActiveCursor cursor,
                                         std::int64_t batch_size, std::optional<std::int64_t> await_ms) {
+  Request request = get_more;  // with the stream's read preference, for lookups and for shards that join
+  const ValueView preference = cursor->changes->read_preference();
+  request.has_read_preference = preference.is_document();
+  if (request.has_read_preference) {
+    SPILLWAY_CO_TRY(parsed, shard::ReadPreference::parse(preference.as_document()));
+    request.read_preference = *std::move(parsed);
+  }
   Filling filling{context, request, *cursor, batch_size, BatchBuilder(context.shared.memory.replies)};
   const TimePoint deadline = request.arrived + std::chrono::milliseconds(await_ms.value_or(await_ms_default));
   auto filled = co_await fill_changes(filling, deadline);

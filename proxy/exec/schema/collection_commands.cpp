@@ -184,7 +184,7 @@ Answer to_owners(Context& context, const Request& request, Tolerate tolerate, bo
   Response response(std::move(merged.reply));
   response.failed = !merged.ok;
   if (response.failed) response.failure_code = failure_code(DocView::trusted(response.pieces().front().iov_base));
-  co_return response;
+  co_return with_recovery_token(context, request, std::move(response));
 }
 
 // Does another server of the cluster change the collection for us? Its database's primary shard, or the config servers.

@@ -218,6 +218,10 @@ Task<Result<BsonDoc>> move_in_own_transaction(Context& context, const Request& r
   for (std::size_t tries = 1; !failed; ++tries) {
     auto attempting = attempt(context, inner, write, inner.routes->collection(ns.view()));
     auto attempted = co_await attempting;
+    if (const Error* why = shard::requested_of(request.interrupt)) {
+      failed = *why;
+      break;
+    }
     if (!attempted.has_error()) {
       auto committing = commit_own(context, inner, *std::move(attempted));
       auto committed = co_await committing;

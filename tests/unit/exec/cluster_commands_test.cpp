@@ -594,6 +594,7 @@ TEST_CASE("cluster: all chunks of a shard are merged by its name, or by its serv
   for (const char* shard : {", 'shard': 's2'", ", 'shard': 'b/b1:27018'"}) {
     CHECK(merge(shard).view()["ok"].truthy());
     CHECK(cluster.sent_one().find("s2 { \"_shardsvrMergeAllChunksOnShard\" : \"app.r\"") == 0);
+    CHECK(cluster.worker.gateway.retries.back() == shard::RetryPolicy::idempotent);
   }
   CHECK(merge(", 'shard': 'nosuch'").view()["code"].to_int64() == 70);
   CHECK(merge("").view()["code"].to_int64() == 40414);
@@ -658,6 +659,21 @@ TEST_CASE("cluster: what $currentOp asks for is asked of the shards") {
         }) == 1);
 }
 
+TEST_CASE("cluster: how data is distributed is asked of the members that the client prefers") {
+  FakeCluster cluster(21);
+  cluster.says["aggregate"] = "{'cursor': {'firstBatch': [], 'id': 0, 'ns': 'admin.$cmd.aggregate'}, 'ok': 1.0}";
+  cluster.run("{'aggregate': 1, 'pipeline': [{'$shardedDataDistribution': {}}], 'cursor': {}, "
+              "'$readPreference': {'mode': 'secondary'}, '$db': 'admin'}");
+  const auto& sent = cluster.worker.gateway.sent;
+  std::size_t asked = 0;
+  for (const auto& [shard, body] : sent) {
+    if (body.view().first().name != "aggregate" && body.view().first().as_string() != "collections") continue;
+    ++asked;
+    CHECK(to_json(body.view()["$readPreference"]) == R"({ "mode" : "secondary" })");
+  }
+  CHECK(asked == 3);
+}
+
 TEST_CASE("cluster: a range of 6.0 is moved by its lower bound") {
   const char* const no_min = "{'moveRange': 'app.r', 'max': {'k': 9}, 'toShard': 's2', '$db': 'admin'}";
   CHECK(FakeCluster(17).run(no_min).view()["code"].to_int64() == 72);
@@ -695,6 +711,20 @@ TEST_CASE("cluster: replies of indexes are told by shard, as a mongos does") {
   CHECK(both.view()["raw"].as_document().count() == 2);
   const BsonDoc one = cluster.run("{'createIndexes': 'u', " + indexes);
   CHECK(one.view()["raw"].as_document().count() == 1);
+}
+
+TEST_CASE("cluster: in a transaction the reply about indexes of several shards has a recoveryToken, too") {
+  for (const char* collection : {"r", "u"}) {
+    FakeCluster cluster(17);
+    for (shard::ShardState& state : cluster.worker.gateway.states()) state.replica_set = true;
+    const BsonDoc reply = cluster.run(fmt::format(
+        "{{'createIndexes': '{}', 'indexes': [{{'key': {{'v': 1}}, 'name': 'v_1'}}], 'lsid': {{'id': {{'$binary': "
+        "{{'base64': 'AAAAAAAAAAAAAAAAAAAAAA==', 'subType': '04'}}}}}}, 'txnNumber': {{'$numberLong': '1'}}, "
+        "'autocommit': false, 'startTransaction': true, '$db': 'app'}}", collection));
+    CAPTURE(to_json(reply));
+    CHECK(reply.view()["ok"].truthy());
+    CHECK(reply.view()["recoveryToken"].is_document());
+  }
 }
 
 TEST_CASE("cluster: from 8.0 on the answer of one shard about its indexes stands in the reply, too") {

@@ -1170,7 +1170,7 @@ TEST_CASE("an update's document is looked up on the shard of its very key, whate
       "696400646B00FD5632688F82'}, 'operationType': 'update', 'ns': {'db': 'app', 'coll': 'c'}, "
       "'documentKey': {'k': 'X', '_id': 1}}");
   exec::Request request;
-  const auto found = cluster.worker().run(exec::look_up_changed(cluster.worker().context, request, event.view()));
+  const auto found = cluster.worker().run(exec::look_up_changed(cluster.worker().context, request, event.view(), {}));
   REQUIRE_FALSE(found.has_error());
   CHECK(cluster.sent_to(1, "find").empty());
   const auto sent = cluster.sent_to(2, "find");

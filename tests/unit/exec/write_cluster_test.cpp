@@ -744,6 +744,47 @@ TEST_CASE("a retryable write that moves a document becomes a transaction of its 
                      "{'ok': 1.0}", moves, wrote_one, wrote_one, "{'ok': 1.0}"});
     CHECK(cluster.router.run(update) == as_told("{'n': 1, 'nModified': 1, 'ok': 1.0}"));
   }
+  SECTION("whose shard has a new primary in its middle is tried again") {
+    // Which steps the old one has done: none of these is the commit.
+    const std::size_t at = GENERATE(1, 2, 3);
+    std::vector<std::string> answers{moves, moves, wrote_one, wrote_one};
+    const bool resets = GENERATE(false, true);
+    answers.resize(at);
+    if (!resets) answers.emplace_back("{'ok': 0.0, 'code': 251, 'errmsg': 'no such transaction'}");
+    const std::size_t aborts = at == 3 ? 2 : 1;
+    for (std::size_t i = 0; i < aborts; ++i) answers.emplace_back("{'ok': 1.0}");
+    const std::vector<std::string> again{moves, wrote_one, wrote_one, "{'ok': 1.0}"};
+    answers.insert(answers.end(), again.begin(), again.end());
+    Cluster cluster({{two_shards()}}, answers);
+    auto& answer = cluster.router.shards.answer;
+    if (resets) {
+      answer = [&, usual = answer](const test::Sent& sent) -> std::optional<std::string> {
+        if (cluster.router.shards.sent.size() == at + 1) return std::nullopt;
+        return usual(sent);
+      };
+    }
+    CHECK(cluster.router.run(update) == as_told("{'n': 1, 'nModified': 1, 'ok': 1.0}"));
+    const Lines sent = steps(cluster);
+    REQUIRE(sent.size() == at + 1 + aborts + 4);
+    CHECK(Lines(sent.begin() + 1, sent.begin() + static_cast<std::ptrdiff_t>(at) + 1) ==
+          Lines(once.begin() + 1, once.begin() + static_cast<std::ptrdiff_t>(at) + 1));
+    CHECK(Lines(sent.end() - 4, sent.end()) == Lines(once.begin() + 1, once.end()));
+  }
+  SECTION("that is killed in its middle is not committed, and leaves no transaction behind") {
+    const std::size_t at = GENERATE(2, 3, 4);
+    Cluster cluster({{two_shards()}}, {moves, moves, wrote_one, wrote_one, "{'ok': 1.0}", "{'ok': 1.0}"});
+    cluster.router.shards.spoils = [&](std::vector<std::uint8_t>&) {
+      if (cluster.router.shards.sent.size() == at) {
+        cluster.router.interrupt.request(Error(ErrorCode::interrupted, "operation was interrupted"));
+      }
+    };
+    const std::string reply = cluster.router.run(update);
+    CHECK(reply.find("11601") != reply.npos);
+    const Lines sent = steps(cluster);
+    REQUIRE(sent.size() == 6);
+    CHECK(sent[4] == "s0 abortTransaction");
+    CHECK(sent[5] == "s1 abortTransaction");
+  }
   SECTION("whose new document is refused leaves all as it was") {
     Cluster cluster({{two_shards()}},
                     {moves, moves, wrote_one,

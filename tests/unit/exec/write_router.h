@@ -22,6 +22,7 @@
 #include "proxy/exec/core/shared.h"
 #include "proxy/shard/connection.h"
 #include "proxy/shard/gateway.h"
+#include "proxy/shard/interrupt.h"
 #include "proxy/shard/reply_verdict.h"
 #include "proxy/wire/op_msg.h"
 #include "tests/support/clock_manual.h"
@@ -70,6 +71,7 @@ class ScriptedShards final : public shard::Gateway {
   Task<Result<shard::Reply>> call(std::uint16_t shard, shard::Command command,
                                   shard::CallOptions options) override {
     if (fails_unsent) co_return *std::exchange(fails_unsent, std::nullopt);
+    if (const Error* why = shard::requested_of(options.interrupt)) co_return *why;
     if (options.time != nullptr) options.time->note_call(options.bulk);
     sent.push_back({shard, parse(command), sections_of(command)});
     if (options.time != nullptr && options.time->trace() != nullptr) {
@@ -185,6 +187,7 @@ class Router {
     client_sections.assign(bytes.begin() + 20, bytes.end());
     shard::ShardTime time;
     request->shard_time = &time;
+    request->interrupt = &interrupt;
     std::optional<std::string> reply;
     loop_.spawn(run_one(this, &*request, &reply));
     while (!reply) {
@@ -239,6 +242,7 @@ class Router {
   ScriptedShards shards;
   std::vector<std::uint8_t> client_sections;  // of the last command
   Duration taken{};  // by each command, until the first byte of its reply
+  shard::Interrupt interrupt;  // of all commands
 
  private:
   std::unique_ptr<Context> context_;
