@@ -416,7 +416,7 @@ Answer drop_database(Context& context, Client&, const Request& request) {
   const shard::CallOptions options = write_options(context, request);
   auto fanning = fan_out(context, request, request.routes->all_shards(),
                          RoutedBy::database(request.routes->database(request.db)), options);
-  const Fanned fanned = co_await fanning;
+  Fanned fanned = co_await fanning;
   for (const ShardAnswer& answer : fanned.answers) {
     if (answer.error && !is_namespace_missing(*answer.error)) co_return *answer.error;
   }
@@ -519,22 +519,6 @@ Answer convert_to_capped(Context& context, Client&, const Request& request) {
   co_return co_await forward_write(context, request, *targets);
 }
 
-std::optional<Error> first_failure(const std::vector<ShardAnswer>& answers, Tolerate tolerate) {
-  const ShardAnswer* missing = nullptr;
-  bool any_ok = false;
-  for (const ShardAnswer& answer : answers) {
-    if (!answer.error) {
-      any_ok = true;
-    } else if (tolerate == Tolerate::namespace_not_found && is_namespace_missing(*answer.error)) {
-      missing = &answer;
-    } else {
-      return answer.error;
-    }
-  }
-  if (!any_ok && missing != nullptr) return missing->error;
-  return std::nullopt;
-}
-
 // Statistics of a collection: one shard's pass through, several are merged by `merge`.
 Answer statistics(Context& context, const Request& request, Result<Owners> targets,
                   BsonDoc (*merge)(const std::vector<ShardAnswer>& answers, const Owners& targets)) {
@@ -546,8 +530,7 @@ Answer statistics(Context& context, const Request& request, Result<Owners> targe
   for (const ShardOutcome& outcome : fanned.outcomes) {
     if (context.in_cluster() && outcome.stale()) co_return *outcome.error;
   }
-  if (auto failed = first_failure(fanned.answers, Tolerate::namespace_not_found)) co_return *failed;
-  std::erase_if(fanned.answers, [](const ShardAnswer& answer) { return answer.error.has_value(); });
+  if (auto failed = take_failure(fanned.answers, Tolerate::namespace_not_found)) co_return *failed;
   co_return Response(merge(fanned.answers, *targets));
 }
 
@@ -622,8 +605,8 @@ Answer db_stats(Context& context, Client&, const Request& request) {
     co_return Error(ErrorCode::bad_value, "scale has to be > 0");
   }
   const shard::CallOptions options = read_options(context, request);
-  const Fanned fanned = co_await fan_out(context, request, request.routes->all_shards(), RoutedBy::nothing(), options);
-  if (auto failed = first_failure(fanned.answers, Tolerate::nothing)) co_return *failed;
+  Fanned fanned = co_await fan_out(context, request, request.routes->all_shards(), RoutedBy::nothing(), options);
+  if (auto failed = take_failure(fanned.answers, Tolerate::nothing)) co_return *failed;
   co_return Response(merge_db_stats(fanned.answers, request.db, context.in_cluster()));
 }
 
@@ -648,8 +631,8 @@ Answer list_databases(Context& context, Client& client, const Request& request) 
   std::string config = context.in_cluster() ? request.routes->shard(cluster::config_shard).name : "";
   const bool holds_data = request.routes->shard_by_name(config).has_value();
   if (context.in_cluster() && !holds_data) asked.insert(cluster::config_shard);
-  const Fanned fanned = co_await fan_out(context, request, asked, RoutedBy::nothing(), options);
-  if (auto failed = first_failure(fanned.answers, Tolerate::nothing)) co_return *failed;
+  Fanned fanned = co_await fan_out(context, request, asked, RoutedBy::nothing(), options);
+  if (auto failed = take_failure(fanned.answers, Tolerate::nothing)) co_return *failed;
   const auto seen = [&](std::string_view db) { return sees_database(context, client, request, db); };
   const ConfigServers servers{config, holds_data};
   co_return Response(merge_list_databases(fanned.answers, request.body["nameOnly"].truthy(), seen, servers));
@@ -659,8 +642,8 @@ Answer list_databases(Context& context, Client& client, const Request& request) 
 Answer plan_cache(Context& context, Client&, const Request& request) {
   SPILLWAY_CO_TRY(targets, owners_of(request));
   auto fanning = fan_out(context, request, targets->shards, targets->by(), write_options(context, request));
-  const Fanned fanned = co_await fanning;
-  if (auto failed = first_failure(fanned.answers, Tolerate::nothing)) co_return *failed;
+  Fanned fanned = co_await fanning;
+  if (auto failed = take_failure(fanned.answers, Tolerate::nothing)) co_return *failed;
   BsonWriter reply;
   reply.append_elements(fanned.answers.front().body,
                         [](std::string_view name) { return !is_stripped_from_reply(name) && name != "ok"; });

@@ -22,6 +22,7 @@ bool is_hidden_database(std::string_view name) {
 
 bool tolerated(const ShardAnswer& answer, Tolerate tolerate) {
   if (!answer.error) return false;
+  if (answer.error->is(ErrorCode::shard_not_found)) return true;
   switch (tolerate) {
     case Tolerate::nothing:
       return false;
@@ -35,14 +36,19 @@ bool tolerated(const ShardAnswer& answer, Tolerate tolerate) {
   return false;
 }
 
-void append_raw(BsonWriter& out, const std::vector<ShardAnswer>& answers) {
+void append_answer(BsonWriter& out, std::string_view name, const ShardAnswer& answer) {
+  out.begin_document(name).append_elements(answer.body, std::not_fn(is_stripped_from_reply)).end();
+}
+
+// `all`: what is tolerated, too. A mongos shows that only if nothing else has come.
+void append_raw(BsonWriter& out, const std::vector<ShardAnswer>& answers, Tolerate tolerate, bool all) {
   out.begin_document("raw");
   for (const ShardAnswer& answer : answers) {
-    if (answer.error) continue;
-    out.begin_document(answer.address).append_elements(answer.body, std::not_fn(is_stripped_from_reply)).end();
+    if (!answer.error) append_answer(out, answer.address, answer);
   }
   for (const ShardAnswer& answer : answers) {
-    if (answer.error) out.append(answer.address, error_document(*answer.error));
+    if (!answer.error || (!all && tolerated(answer, tolerate))) continue;
+    out.append(answer.address, error_document(*answer.error));
   }
   out.end();
 }
@@ -109,10 +115,11 @@ RawMerge merge_raw(const std::vector<ShardAnswer>& answers, Tolerate tolerate, b
       failure = &answer;
     }
   }
-  if (failure == nullptr && success == nullptr) failure = missing;
+  const bool none_else = failure == nullptr && success == nullptr;
+  if (none_else) failure = missing;
   BsonWriter out;
   if (failure != nullptr) {
-    append_raw(out, answers);
+    append_raw(out, answers, tolerate, none_else);
     out.append_elements(error_document(*failure->error));
     return {std::move(out).finish(), false};
   }
@@ -120,7 +127,7 @@ RawMerge merge_raw(const std::vector<ShardAnswer>& answers, Tolerate tolerate, b
     return name != "ok" && name != "writeConcernError" && !is_stripped_from_reply(name);
   };
   if (!only_raw) out.append_elements(success->body, shown);
-  append_raw(out, answers);
+  append_raw(out, answers, tolerate, false);
   for (const ShardAnswer& answer : answers) {
     const Element concern = answer.body.find("writeConcernError");
     if (!concern.exists()) continue;
@@ -128,6 +135,16 @@ RawMerge merge_raw(const std::vector<ShardAnswer>& answers, Tolerate tolerate, b
     break;
   }
   return {ok_document(std::move(out)), true};
+}
+
+std::optional<Error> take_failure(std::vector<ShardAnswer>& answers, Tolerate tolerate) {
+  for (const ShardAnswer& answer : answers) {
+    if (answer.error && !tolerated(answer, tolerate)) return answer.error;
+  }
+  const auto failed = [](const ShardAnswer& answer) { return answer.error.has_value(); };
+  if (std::all_of(answers.begin(), answers.end(), failed) && !answers.empty()) return answers.front().error;
+  std::erase_if(answers, failed);
+  return std::nullopt;
 }
 
 namespace {
@@ -217,7 +234,7 @@ BsonDoc merge_coll_stats(const std::vector<ShardAnswer>& answers, std::string_vi
       append_scaled(out.begin_document(answer.shard), answer.body, scale);
       out.end();
     } else {
-      out.append(answer.shard, answer.body);
+      append_answer(out, answer.shard, answer);
     }
   }
   out.end();
@@ -230,7 +247,7 @@ BsonDoc merge_db_stats(const std::vector<ShardAnswer>& answers, std::string_view
   };
   BsonWriter out;
   out.begin_document("raw");
-  for (const ShardAnswer& answer : answers) out.append(answer.address, answer.body);
+  for (const ShardAnswer& answer : answers) append_answer(out, answer.address, answer);
   out.end();
   out.append("db", db);
   append_sum(out, "collections", of_all("collections"));
@@ -268,7 +285,7 @@ BsonDoc merge_validate(const std::vector<ShardAnswer>& answers, std::string_view
     out.end();
   }
   out.begin_document("raw");
-  for (const ShardAnswer& answer : answers) out.append(answer.shard, answer.body);
+  for (const ShardAnswer& answer : answers) append_answer(out, answer.shard, answer);
   out.end();
   return ok_document(std::move(out));
 }

@@ -20,7 +20,8 @@ struct ShardAnswer {
   std::optional<Error> error;
 };
 
-// Errors that mean "not here", and that are no failure as long as another shard succeeded.
+// Errors that mean "not here", and that are no failure as long as another shard succeeded. ShardNotFound(70) always is
+// one: that shard has left the cluster.
 enum class Tolerate { nothing, namespace_not_found, index_not_found, not_made_implicitly };
 
 // NamespaceNotFound(26), or the text that servers without that code give.
@@ -34,6 +35,9 @@ struct RawMerge {
 };
 // `only_raw`: without the first shard's fields, as a mongos answers.
 RawMerge merge_raw(const std::vector<ShardAnswer>& answers, Tolerate tolerate, bool only_raw = false);
+
+// The error of the whole: one that is not tolerated, or the first of all. Without one, leaves those that succeeded.
+std::optional<Error> take_failure(std::vector<ShardAnswer>& answers, Tolerate tolerate);
 
 // Of a number in each answer.
 double sum_of(const std::vector<ShardAnswer>& answers, std::string_view name);

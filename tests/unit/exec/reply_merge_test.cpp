@@ -47,21 +47,23 @@ TEST_CASE("raw_merge_decides_between_success_and_the_first_error") {
     std::vector<Part> parts;
     Tolerate tolerate;
     std::int32_t code;  // 0: success
+    std::size_t shown;  // in `raw`
   };
   const std::vector<Case> cases = {
-      {"all succeed", {{good}, {good}}, Tolerate::nothing, 0},
-      {"one lacks the namespace", {{good}, {"", 26}}, Tolerate::namespace_not_found, 0},
-      {"the first lacks it", {{"", 26}, {good}}, Tolerate::namespace_not_found, 0},
-      {"all lack it", {{"", 26}, {"", 26}}, Tolerate::namespace_not_found, 26},
-      {"a missing namespace counts", {{good}, {"", 26}}, Tolerate::nothing, 26},
-      {"a missing index counts", {{good}, {"", 27}}, Tolerate::namespace_not_found, 27},
-      {"a missing index is tolerated", {{"", 27}, {good}}, Tolerate::index_not_found, 0},
-      {"and so is its collection", {{"", 26}, {good}}, Tolerate::index_not_found, 0},
-      {"no shard has the index", {{"", 27}, {"", 26}}, Tolerate::index_not_found, 27},
-      {"a shard that lacks the collection does not make it", {{good}, {"", 227}}, Tolerate::not_made_implicitly, 0},
-      {"no shard has the collection", {{"", 227}, {"", 227}}, Tolerate::not_made_implicitly, 227},
-      {"the first error wins", {{good}, {"", 67}, {"", 86}}, Tolerate::nothing, 67},
-      {"a failure outweighs a lack", {{"", 26}, {"", 6}, {good}}, Tolerate::namespace_not_found, 6},
+      {"all succeed", {{good}, {good}}, Tolerate::nothing, 0, 2},
+      {"one lacks the namespace", {{good}, {"", 26}}, Tolerate::namespace_not_found, 0, 1},
+      {"the first lacks it", {{"", 26}, {good}}, Tolerate::namespace_not_found, 0, 1},
+      {"all lack it", {{"", 26}, {"", 26}}, Tolerate::namespace_not_found, 26, 2},
+      {"a missing namespace counts", {{good}, {"", 26}}, Tolerate::nothing, 26, 2},
+      {"a missing index counts", {{good}, {"", 27}}, Tolerate::namespace_not_found, 27, 2},
+      {"a missing index is tolerated", {{"", 27}, {good}}, Tolerate::index_not_found, 0, 1},
+      {"and so is its collection", {{"", 26}, {good}}, Tolerate::index_not_found, 0, 1},
+      {"no shard has the index", {{"", 27}, {"", 26}}, Tolerate::index_not_found, 27, 2},
+      {"a shard that lacks the collection does not make it", {{good}, {"", 227}}, Tolerate::not_made_implicitly, 0, 1},
+      {"no shard has the collection", {{"", 227}, {"", 227}}, Tolerate::not_made_implicitly, 227, 2},
+      {"the first error wins", {{good}, {"", 67}, {"", 86}}, Tolerate::nothing, 67, 3},
+      {"a shard has left", {{good}, {"", 70}}, Tolerate::nothing, 0, 1},
+      {"a failure outweighs a lack", {{"", 26}, {"", 6}, {good}}, Tolerate::namespace_not_found, 6, 2},
   };
   for (const Case& c : cases) {
     INFO(c.what);
@@ -72,9 +74,21 @@ TEST_CASE("raw_merge_decides_between_success_and_the_first_error") {
     CHECK(reply["ok"].to_double() == (c.code == 0 ? 1.0 : 0.0));
     CHECK(reply["code"].to_int64().value_or(0) == c.code);
     CHECK(reply["raw"].is_document());
-    CHECK(reply["raw"].as_document().count() == c.parts.size());
+    CHECK(reply["raw"].as_document().count() == c.shown);
     CHECK(reply["n"].exists() == (c.code == 0));
   }
+}
+
+TEST_CASE("what is tolerated of some shards is left out of statistics, and fails them if it is all that came") {
+  Answers some({{"", 26}, {good}, {"", 70}});
+  CHECK_FALSE(take_failure(some.list, Tolerate::namespace_not_found));
+  REQUIRE(some.list.size() == 1);
+  CHECK(some.list[0].shard == "s1");
+  Answers lacking({{"", 26}, {"", 70}});
+  CHECK(take_failure(lacking.list, Tolerate::namespace_not_found)->code == 26);
+  Answers failed({{"", 26}, {good}, {"", 6}});
+  CHECK(take_failure(failed.list, Tolerate::namespace_not_found)->code == 6);
+  CHECK(take_failure(failed.list, Tolerate::nothing)->code == 26);
 }
 
 TEST_CASE("a_merged_reply_reads_as_one_servers") {
