@@ -61,20 +61,20 @@ Task<Result<Response>> kill_op_command(Context& context, Client& client, const R
   BsonWriter reply;
   const bool any = may_on_cluster(context, client, auth::Action::kill_op);
   if (target->shard.empty()) {
-    enum class Outcome : std::uint8_t { unknown, killed, refused };
-    const std::function<Outcome(const Context&)> kill =
+    const std::function<bool(const Context&)> kill =
         [id = target->operation_id, any, user = client.user](const Context& worker) {
           for (Client* other : worker.clients) {
             if (other->running == nullptr || other->operation_id != id) continue;
-            if (!any && other->user != user) return Outcome::refused;
+            if (!any && other->user != user) return false;
             other->interrupt.request(Error(ErrorCode::interrupted, "operation was interrupted"));
-            return Outcome::killed;
+            return true;
           }
-          return Outcome::unknown;
+          return false;
         };
-    auto killing = ask_workers<Outcome>(context, kill);
-    const std::vector<Outcome> killed = co_await killing;
-    if (std::find(killed.begin(), killed.end(), Outcome::refused) != killed.end()) co_return not_own(request);
+    auto killing = ask_workers<bool>(context, kill);
+    const std::vector<bool> killed = co_await killing;
+    // Whether others' operations run is not for everybody.
+    if (!any && std::find(killed.begin(), killed.end(), true) == killed.end()) co_return not_own(request);
     reply.append("info", "attempting to kill op");
     co_return ok_response(std::move(reply));
   }

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "proxy/auth/impersonation.h"
 #include "proxy/exec/admin/current_op.h"
 #include "proxy/exec/cursors/cursor_ops.h"
@@ -289,6 +291,22 @@ TEST_CASE("kill_op_marks_the_operation_or_asks_its_shard") {
   reply = worker.run(kill_op_command(worker.context, clients.idle, unknown.request));
   REQUIRE(reply.has_error());
   CHECK(reply.error().is(ErrorCode::shard_not_found));
+}
+
+TEST_CASE("a user without the action killOp ends its own operations, and is not told which others run") {
+  FakeWorker worker(test::routing_of(two_shards), list_operations);
+  Clients clients(worker);
+  worker.shared.authorization = true;
+  clients.running.user = "app.ann";
+  clients.idle.user = GENERATE("app.ann", "app.bob");
+  const bool same_user = clients.idle.user == clients.running.user;
+  for (const int op : {41, 12'345}) {
+    const FakeRequest kill(fmt::format("{{'killOp': 1, 'op': {}, '$db': 'admin'}}", op), &worker);
+    const auto reply = worker.run(kill_op_command(worker.context, clients.idle, kill.request));
+    CHECK(reply.has_value() == (same_user && op == 41));
+    if (reply.has_error()) CHECK(reply.error().is(ErrorCode::unauthorized));
+  }
+  CHECK((clients.running.interrupt.requested() != nullptr) == same_user);
 }
 
 TEST_CASE("every_worker_is_asked_on_its_own_thread") {
