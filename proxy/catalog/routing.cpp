@@ -71,8 +71,8 @@ std::optional<ShardIndex> CollectionRouting::target_exact(DocView filter,
 }
 
 Result<ShardSet> CollectionRouting::target_filter(DocView filter, bool simple_collation) const {
-  if (const auto exact = target_exact(filter, simple_collation)) return ShardSet{*exact};
   if (chunks.owners().size() == 1) return chunks.owners();
+  if (const auto exact = target_exact(filter, simple_collation)) return ShardSet{*exact};
   const FilterBounds bounds = bounds_of_filter(key, filter, simple_collation);
   if (bounds.unbounded() && !bounds.unsatisfiable()) return chunks.owners();
   ShardSet shards;
