@@ -389,17 +389,20 @@ void note_refusal(Context& context, const RoutedBy& by, DocView reply) {
   const shard::StaleError error = shard::classify_error(reply);
   if (error.kind != shard::StaleKind::none) context.shared.metrics.stale_refusals.add();
   Router& router = *context.router;
-  const catalog::Namespace name = catalog::split_namespace(error.ns);
   switch (error.kind) {
     case shard::StaleKind::stale_config:
-    case shard::StaleKind::cannot_implicitly_create:
-      if (const auto* sent_by = by.collection(); sent_by != nullptr && (error.ns.empty() || sent_by->ns == error.ns)) {
+    case shard::StaleKind::cannot_implicitly_create: {
+      const catalog::CollectionRouting* const sent_by = by.collection();
+      const std::string_view ns = error.ns.empty() && sent_by != nullptr ? std::string_view(sent_by->ns) : error.ns;
+      const catalog::Namespace name = catalog::split_namespace(ns);
+      if (sent_by != nullptr && sent_by->ns == ns) {
         router.note_refused(*sent_by);
       } else {
         router.note_stale({name.db, name.collection});
       }
       if (error.kind == shard::StaleKind::cannot_implicitly_create) router.note_stale({name.db, {}});
       break;
+    }
     case shard::StaleKind::stale_database:
       if (const auto* sent_by = by.database(); sent_by != nullptr && (error.ns.empty() || sent_by->name == error.ns)) {
         router.note_refused(*sent_by);

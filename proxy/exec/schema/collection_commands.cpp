@@ -416,7 +416,7 @@ Answer drop_database(Context& context, Client&, const Request& request) {
   const shard::CallOptions options = write_options(context, request);
   auto fanning = fan_out(context, request, request.routes->all_shards(),
                          RoutedBy::database(request.routes->database(request.db)), options);
-  Fanned fanned = co_await fanning;
+  const Fanned fanned = co_await fanning;
   for (const ShardAnswer& answer : fanned.answers) {
     if (answer.error && !is_namespace_missing(*answer.error)) co_return *answer.error;
   }
