@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "allocator/limits.h"
+#include "cursor/field_table.h"
 #include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/buckets.h"
 #include "proxy/exec/core/forward.h"
@@ -17,9 +18,16 @@ Result<bool> optional_flag(DocView document, std::string_view field, std::string
                            bool otherwise) {
   const ValueView value = document[field];
   if (!value.exists() || value.is_null()) return otherwise;
-  if (value.type != BsonType::boolean && !value.is_number()) return wrong_type(shown, value, "bool");
+  if (value.type != BsonType::boolean) return wrong_type(shown, value, "bool");
   return value.truthy();
 }
+
+// Those of all versions to 8.0.
+constexpr FieldTable<13> update_statement_fields(
+    {"q", "u", "c", "arrayFilters", "hint", "multi", "upsert", "upsertSupplied", "collation", "sort", "sampleId",
+     "includeQueryStatsMetrics", "allowShardKeyUpdatesWithoutFullShardKeyInQuery"});
+constexpr FieldTable<6> delete_statement_fields({"q", "limit", "hint", "collation", "sampleId",
+                                                 "includeQueryStatsMetrics"});
 
 constexpr std::size_t counted_max = 2 * static_cast<std::size_t>(limits::write_batch_size_max);
 
@@ -180,6 +188,12 @@ Result<Statement> parse_statement(DocView op, WriteKind kind, const catalog::Col
   Statement statement;
   statement.kind = kind;
   const std::string prefix = fmt::format("{}.{}", command_name(kind), list_name_of(kind));
+  // Here, since a shard would refuse its part when other parts have been written.
+  for (const Element& field : op) {
+    const bool known = kind == WriteKind::remove ? delete_statement_fields.contains(field.name)
+                                                 : update_statement_fields.contains(field.name);
+    if (!known) return unknown_field(fmt::format("{}.{}", prefix, field.name));
+  }
   const ValueView query = op["q"];
   if (!query.exists()) return missing_field(prefix + ".q");
   if (!query.is_document()) return wrong_type(prefix + ".q", query, "object");

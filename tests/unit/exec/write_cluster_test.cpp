@@ -103,7 +103,7 @@ struct Cluster {
         char before = ' ';
         for (const Element& op : command[list].as_document()) {
           const ValueView query = op.as_document()["q"];
-          const ValueView id = op.as_document()[query.exists() ? "c" : "_id"];
+          const ValueView id = op.as_document()[query.exists() ? "sampleId" : "_id"];
           line += before + std::to_string(id.to_int64().value_or(-1));
           before = ',';
         }
@@ -125,10 +125,10 @@ struct Cluster {
   }
 };
 
-// An update of one document; `c` names it for sent().
+// An update of one document; `sampleId` names it for sent().
 std::string update(int name, const std::string& query, bool multi = false, const std::string& more = "") {
   return "{'q': " + query + ", 'u': {'$inc': {'x': 1}}, 'multi': " + (multi ? "true" : "false") +
-         ", 'c': " + std::to_string(name) + more + "}";
+         ", 'sampleId': " + std::to_string(name) + more + "}";
 }
 
 std::string stale_entry(int index, int code = 63) {
@@ -309,8 +309,8 @@ TEST_CASE("a batch goes on when its collection becomes sharded, or is no more", 
   states.push_back({becomes ? std::optional(two_shards()) : std::nullopt, 2});
   Cluster cluster(std::move(states), {"{'n': 0, 'ok': 1.0, 'writeErrors': [" + stale_entry(0) + "]}",
                                       "{'n': 1, 'ok': 1.0}", "{'n': 1, 'ok': 1.0}"});
-  const std::string reply = cluster.router.run("{'delete': 'c', 'deletes': [{'q': {'a': 1}, 'limit': 1, 'c': 1}, "
-                                               "{'q': {'a': 15}, 'limit': 1, 'c': 2}]}");
+  const std::string reply = cluster.router.run("{'delete': 'c', 'deletes': [{'q': {'a': 1}, 'limit': 1, 'sampleId': 1}, "
+                                               "{'q': {'a': 15}, 'limit': 1, 'sampleId': 2}]}");
   if (becomes) {
     CHECK(reply == as_told("{'n': 2, 'ok': 1.0}"));
     CHECK(cluster.sent() == Lines{"s0 delete 1,2 db 1", "s0 delete 1 table 2", "s1 delete 2 table 2"});

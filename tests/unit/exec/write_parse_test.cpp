@@ -21,13 +21,18 @@ TEST_CASE("a statement's fields are checked as a server does", "[write]") {
       {WriteKind::update, "{'q': 'x', 'u': {}}", 14},
       {WriteKind::update, "{'q': {}, 'u': 5}", 9},
       {WriteKind::update, "{'q': {}, 'u': {}, 'multi': 'yes'}", 14},
+      {WriteKind::update, "{'q': {}, 'u': {}, 'upsert': 1}", 14},
+      {WriteKind::update, "{'q': {}, 'u': {}, 'upsert': null}", 0},
       {WriteKind::update, "{'q': {}, 'u': {}, 'collation': 1}", 14},
+      {WriteKind::update, "{'q': {}, 'u': {}, 'limit': 1}", 40415},
+      {WriteKind::update, "{'q': {}, 'u': {}, '': 1}", 40415},
       {WriteKind::remove, "{'q': {}, 'limit': 0}", 0},
       {WriteKind::remove, "{'q': {}, 'limit': 1.0}", 0},
       {WriteKind::remove, "{'q': {}}", 40414},
       {WriteKind::remove, "{'q': {}, 'limit': 2}", 9},
       {WriteKind::remove, "{'q': {}, 'limit': 'all'}", 14},
       {WriteKind::remove, "{'limit': 1}", 40414},
+      {WriteKind::remove, "{'q': {}, 'limit': 1, 'multi': true}", 40415},
   };
   for (const Case& one : cases) {
     INFO(one.op);
@@ -39,7 +44,7 @@ TEST_CASE("a statement's fields are checked as a server does", "[write]") {
 
 TEST_CASE("statements are read", "[write]") {
   const BsonDoc update =
-      doc("{'q': {'a': 1}, 'u': {'$set': {'b': 2}}, 'multi': true, 'upsert': 1}");
+      doc("{'q': {'a': 1}, 'u': {'$set': {'b': 2}}, 'multi': true, 'upsert': true}");
   const auto one = parse_statement(update, WriteKind::update);
   REQUIRE(one.has_value());
   CHECK(one->multi);
