@@ -245,7 +245,7 @@ constexpr std::string_view sharded =
 // not per operation.
 constexpr std::uint64_t asio_blocks_max = 2;
 // The same where timers and posts mix with replies as it happens: now and then, not per operation.
-constexpr std::uint64_t asio_blocks_mixed_max = counted_operations / 100;
+constexpr std::uint64_t asio_blocks_mixed_max = counted_operations / 40;
 
 }  // namespace
 

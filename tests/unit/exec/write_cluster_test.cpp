@@ -309,8 +309,9 @@ TEST_CASE("a batch goes on when its collection becomes sharded, or is no more", 
   states.push_back({becomes ? std::optional(two_shards()) : std::nullopt, 2});
   Cluster cluster(std::move(states), {"{'n': 0, 'ok': 1.0, 'writeErrors': [" + stale_entry(0) + "]}",
                                       "{'n': 1, 'ok': 1.0}", "{'n': 1, 'ok': 1.0}"});
-  const std::string reply = cluster.router.run("{'delete': 'c', 'deletes': [{'q': {'a': 1}, 'limit': 1, 'sampleId': 1}, "
-                                               "{'q': {'a': 15}, 'limit': 1, 'sampleId': 2}]}");
+  const std::string reply =
+      cluster.router.run("{'delete': 'c', 'deletes': [{'q': {'a': 1}, 'limit': 1, 'sampleId': 1}, "
+                         "{'q': {'a': 15}, 'limit': 1, 'sampleId': 2}]}");
   if (becomes) {
     CHECK(reply == as_told("{'n': 2, 'ok': 1.0}"));
     CHECK(cluster.sent() == Lines{"s0 delete 1,2 db 1", "s0 delete 1 table 2", "s1 delete 2 table 2"});
