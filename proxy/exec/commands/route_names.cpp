@@ -44,6 +44,11 @@ void add_buckets(RouteNames& names, Request& request) {
   names.push_back({.db = request.db, .collection = request.buckets, .buckets = true});
 }
 
+void add_output(RouteNames& names, std::string_view db, DocView map_reduce) {
+  const InvolvedNamespace output = map_reduce_output(map_reduce, db);
+  if (!output.collection.empty()) names.push_back({output.db, output.collection});
+}
+
 }  // namespace
 
 RouteNames route_names(const Context& context, const CommandSpec& spec, Request& request) {
@@ -66,14 +71,14 @@ RouteNames route_names(const Context& context, const CommandSpec& spec, Request&
       if (opens_change_stream(request.body)) break;  // all shards, of a database that there may not be yet, too
       add_collection(names, request.db, request.body);
       add_pipeline(names, request.db, request.body);
-      if (const InvolvedNamespace out = map_reduce_output(request.body, request.db); !out.collection.empty())
-        names.push_back({out.db, out.collection});
+      add_output(names, request.db, request.body);
       break;
     case RouteNeed::explained:
       if (const Element inner = request.body.first();
           inner.is_document() && !check_explained_database(request.db, inner.as_document()).has_error()) {
         add_collection(names, request.db, inner.as_document());
         add_pipeline(names, request.db, inner.as_document());
+        add_output(names, request.db, inner.as_document());
       }
       break;
     case RouteNeed::full_name:

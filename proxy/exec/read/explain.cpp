@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "allocator/limits.h"
+#include "proxy/auth/logical_clock.h"
+#include "proxy/base/clock.h"
 #include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
@@ -15,6 +17,8 @@
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/read/aggregate.h"
 #include "proxy/exec/read/find.h"
+#include "proxy/exec/read/map_reduce.h"
+#include "proxy/exec/read/map_reduce_pipeline.h"
 #include "proxy/exec/read/merge_on_shard.h"
 #include "proxy/exec/sharding/router_answers.h"
 #include "proxy/pipeline/split.h"
@@ -75,10 +79,13 @@ std::string_view stage_name(std::string_view command, const Targets& targets, bo
   return sorted ? "SHARD_MERGE_SORT" : "SHARD_MERGE";
 }
 
+// May the router merge it?
+enum class Here : std::uint8_t { yes, no };
+
 Result<ExplainHalves> explain_halves(Context& context, const Request& request, const AggregateArguments& aggregate,
-                                     const AggregatePlan& plan) {
+                                     const AggregatePlan& plan, Here here_too) {
   Error refusal(ErrorCode::command_not_supported, "");
-  if (!plan.merger.any()) {
+  if (here_too == Here::yes && !plan.merger.any()) {
     auto here = context.in_cluster()
                     ? split_here(context, request, aggregate, plan.targets)
                     : pipeline::split(aggregate.pipeline, {aggregate.let, &context.shared.memory.cursors});
@@ -94,7 +101,7 @@ Result<ExplainHalves> explain_halves(Context& context, const Request& request, c
   return halves;
 }
 
-Result<ExplainPlan> plan_aggregate_explain(Context& context, const Request& request, DocView inner) {
+Result<ExplainPlan> plan_aggregate_explain(Context& context, const Request& request, DocView inner, Here here_too) {
   ExplainPlan plan;
   plan.aggregate = true;
   BsonWriter with_cursor;
@@ -102,15 +109,12 @@ Result<ExplainPlan> plan_aggregate_explain(Context& context, const Request& requ
   if (!inner["cursor"].exists()) with_cursor.begin_document("cursor").end();
   plan.inner = std::move(with_cursor).finish();
   SPILLWAY_TRY(aggregate, parse_aggregate(plan.inner));
-  if (context.in_cluster()) {
-    if (auto checked = refuse_router_options(plan.inner); checked.has_error()) return std::move(checked.error());
-  }
   SPILLWAY_TRY(judged, refuse_unjudged(context, aggregate->pipeline));
   SPILLWAY_TRY(planned, plan_aggregate(context, request, *aggregate));
   plan.targets = planned->targets;
   if (planned->whole) return plan;
   if (auto valid = aggregate->pipeline.validate(); valid.has_error()) return valid.error();
-  SPILLWAY_TRY(divided, explain_halves(context, request, *aggregate, *planned));
+  SPILLWAY_TRY(divided, explain_halves(context, request, *aggregate, *planned, here_too));
   plan.divided = *std::move(divided);
   if (plan.divided->merge_type != "mongos") plan.whole = BsonDoc(plan.inner.view());
   BsonWriter out;
@@ -126,9 +130,33 @@ Result<ExplainPlan> plan_aggregate_explain(Context& context, const Request& requ
   return plan;
 }
 
+// One shard explains it as it is; of several, the aggregation that they make of it.
+Result<ExplainPlan> plan_map_reduce_explain(Context& context, const Request& request, DocView inner) {
+  ExplainPlan plan;
+  plan.aggregate = true;
+  plan.inner = BsonDoc(inner);
+  SPILLWAY_TRY(collection, collection_argument(inner));
+  plan.targets = shards_with_chunks(*request.routes, request.db, NamespaceText(request.db, *collection).view());
+  if (plan.targets.routing == nullptr) return plan;
+  if (!shards_divide_map_reduce(context, plan.targets)) {
+    return Error(ErrorCode::illegal_operation, fmt::format("Cannot explain cmd: {}", inner.first().name));
+  }
+  const InvolvedNamespace output = map_reduce_output(inner, request.db);
+  SPILLWAY_TRY(aggregation, aggregation_of_map_reduce(inner, output.db, output.collection, wall_clock_ms(),
+                                                      context.shared.clock.now()));
+  return plan_aggregate_explain(context, request, *aggregation, Here::no);
+}
+
 Result<ExplainPlan> plan_explain(Context& context, const Request& request, DocView inner) {
   const Element command = inner.first();
-  if (command.name == "aggregate") return plan_aggregate_explain(context, request, inner);
+  const bool map_reduce = command.name == "mapReduce" || command.name == "mapreduce";
+  if (map_reduce) return plan_map_reduce_explain(context, request, inner);
+  if (command.name == "aggregate") {
+    if (context.in_cluster()) {
+      if (auto checked = refuse_router_options(inner); checked.has_error()) return std::move(checked.error());
+    }
+    return plan_aggregate_explain(context, request, inner, Here::yes);
+  }
   ExplainPlan plan;
   plan.inner = BsonDoc(inner);
   const bool explained = is_write(command.name) || command.name == "find" || command.name == "count" ||

@@ -68,15 +68,6 @@ Result<void> check_whole(const Context& context, const Request& request, const T
   return {};
 }
 
-// Shards from 4.4 on run it as an aggregation, which one of them merges.
-bool shards_may_divide(const Context& context, const Targets& targets) {
-  if (!shards_may_merge(context)) return false;
-  for (const catalog::ShardIndex shard : targets.shards) {
-    if (context.gateway.capabilities(shard).max_wire_version < wire_version_of_4_4) return false;
-  }
-  return true;
-}
-
 // {results, ok: 1}, or where they were written.
 Response answer_of(const Request& request, const InvolvedNamespace& output, const Response& aggregation) {
   BsonWriter out;
@@ -121,6 +112,14 @@ Task<Result<Response>> divide(Context& context, Client& client, const Request& r
 
 }  // namespace
 
+bool shards_divide_map_reduce(const Context& context, const Targets& targets) {
+  if (!shards_may_merge(context)) return false;
+  for (const catalog::ShardIndex shard : targets.shards) {
+    if (context.gateway.capabilities(shard).max_wire_version < wire_version_of_4_4) return false;
+  }
+  return true;
+}
+
 InvolvedNamespace map_reduce_output(DocView body, std::string_view db) {
   InvolvedNamespace output{db, {}, "out"};
   const ValueView out = body["out"];
@@ -139,7 +138,7 @@ Task<Result<Response>> map_reduce_command(Context& context, Client& client, cons
   const NamespaceText ns(request.db, source.as_string());
   const Targets targets = shards_with_chunks(*request.routes, request.db, ns.view());
   const InvolvedNamespace output = map_reduce_output(request.body, request.db);
-  const bool divides = shards_may_divide(context, targets);
+  const bool divides = shards_divide_map_reduce(context, targets);
   if (auto checked = check_output(request.body["out"], output, divides); checked.has_error()) co_return checked.error();
   if (auto whole = check_whole(context, request, targets, output); whole.has_error()) {
     if (!divides) co_return std::move(whole.error());

@@ -10,5 +10,7 @@ namespace spillway::exec {
 
 // The collection that the command writes; without a name: none. Views into `body`.
 InvolvedNamespace map_reduce_output(DocView body, std::string_view db);
+// Shards from 4.4 on run it as an aggregation, which one of them merges.
+bool shards_divide_map_reduce(const Context& context, const Targets& targets);
 
 }  // namespace spillway::exec

@@ -2398,6 +2398,26 @@ TEST_CASE("from 4.4 on, mapReduce of a sharded collection is an aggregation that
   CHECK(stages[3].find(last) != std::string::npos);
 }
 
+TEST_CASE("the explain of a mapReduce is that of its aggregation, or its only shard's") {
+  MergingCluster cluster(9);
+  cluster.shard_answer_ = [](std::uint16_t shard, DocView) { return explained_by(shard); };
+  const auto explain = [&cluster](const char* collection) {
+    return cluster.run(fmt::format("{{'explain': {{'mapReduce': '{}', 'map': 'm', 'reduce': 'r', 'out': {{'inline': 1"
+                                   "}}}}, 'verbosity': 'queryPlanner', '$db': 'app'}}", collection));
+  };
+  CHECK(explain("u").view()["ok"].truthy());
+  REQUIRE(cluster.sent_to(1, "explain").size() == 1);
+  CHECK(cluster.sent_to(1, "explain")[0].view().first().as_document().first().name == "mapReduce");
+  const BsonDoc of_many = explain("c");
+  INFO(to_json(of_many.view()));
+  REQUIRE(of_many.view()["ok"].truthy());
+  CHECK(of_many.view()["mergeType"].as_string() == "anyShard");
+  CHECK(of_many.view()["shards"].as_document().count() == 2);
+  const BsonDoc part = cluster.sent_to(2, "explain").at(0);
+  CHECK(part.view().first().as_document().first().name == "aggregate");
+  CHECK(to_json(part.view()).find("$_internalJsEmit") != std::string::npos);
+}
+
 TEST_CASE("a malformed mapReduce of a sharded collection goes to no shard") {
   MergingCluster cluster(9);
   const auto [fields, code] = GENERATE(values<std::pair<const char*, int>>(
