@@ -366,18 +366,24 @@ DocView leading_match(DocView pipeline) noexcept {
 
 namespace {
 
-// Of all stages $match that it begins with: a view's own stands before the client's.
+// Of all stages $match before the first one that changes documents or leaves some out: a view's own stands before the
+// client's.
 DocView leading_matches(DocView pipeline, BsonDoc& scratch) {
-  BsonWriter out;
-  out.begin_array("$and");
+  DocView last;
+  std::size_t count = 0;
+  BsonWriter all;
   for (auto at = pipeline.begin(); !at.done(); ++at) {
     const Element stage = at->to_document().first();
+    if (stage.name == "$sort") continue;
     if (stage.name != "$match" || !stage.is_document()) break;
-    out.append_item(stage.as_document());
+    if (++count == 2) all.begin_array("$and").append_item(last);
+    last = stage.as_document();
+    if (count >= 2) all.append_item(last);
   }
-  out.end();
-  scratch = std::move(out).finish();
-  return scratch.view().first().as_document().empty() ? DocView() : scratch.view();
+  if (count < 2) return last;
+  all.end();
+  scratch = std::move(all).finish();
+  return scratch.view();
 }
 
 }  // namespace
@@ -466,8 +472,7 @@ Result<AggregatePlan> plan_aggregate(const Context& context, const Request& requ
     return plan;
   }
   BsonDoc scratch;
-  const DocView filter = request.view.empty() ? leading_match(aggregate.pipeline)
-                                              : leading_matches(aggregate.pipeline, scratch);
+  const DocView filter = leading_matches(aggregate.pipeline, scratch);
   SPILLWAY_TRY(targets, read_targets(request, request.db, aggregate.collection, filter, aggregate.collation));
   plan.targets = *std::move(targets);
   SPILLWAY_TRY(involved, involved_namespaces(aggregate.pipeline, request.db));

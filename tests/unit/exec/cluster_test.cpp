@@ -2345,6 +2345,21 @@ TEST_CASE("an explain that does not fit into a document is cut, with a note") {
   CHECK(reply.view()["command"].exists());
 }
 
+TEST_CASE("a filter behind sorts and other filters says which shards an aggregation asks") {
+  MergingCluster cluster;
+  const auto [pipeline, first, second] = GENERATE(values<std::tuple<const char*, bool, bool>>(
+      {{"[{'$sort': {'x': 1}}, {'$match': {'k': 3}}]", true, false},
+       {"[{'$match': {'x': 1}}, {'$match': {'k': 12}}]", false, true},
+       {"[{'$match': {'k': 3}}, {'$sort': {'x': 1}}, {'$match': {'x': 2}}]", true, false},
+       {"[{'$match': {'k': {'$lt': 20}}}, {'$sort': {'x': 1}}, {'$match': {'k': {'$gte': 10}}}]", false, true},
+       {"[{'$sort': {'x': 1}}, {'$limit': 5}, {'$match': {'k': 3}}]", true, true},
+       {"[{'$unwind': '$k'}, {'$match': {'k': 3}}]", true, true}}));
+  INFO(pipeline);
+  cluster.run(fmt::format("{{'aggregate': 'c', 'pipeline': {}, 'cursor': {{}}, '$db': 'app'}}", pipeline));
+  CHECK(cluster.sent_to(1, "aggregate").empty() != first);
+  CHECK(cluster.sent_to(2, "aggregate").empty() != second);
+}
+
 TEST_CASE("mapReduce does not write what other shards or the config servers have a part in") {
   FakeCluster cluster;
   cluster.shard_collection("app.c", 10, "sh1", "sh1", 3);
