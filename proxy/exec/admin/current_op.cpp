@@ -262,9 +262,7 @@ BsonDoc filter_pipeline(DocView command) {
     const bool is_name = std::exchange(first, false);
     const bool is_ours =
         field.name == "$all" || field.name == "$ownOps" || field.name == "$truncateOps";
-    if (is_name || is_ours || is_generic_argument(field.name) ||
-        is_stripped_from_request(field.name))
-      continue;
+    if (is_name || is_ours || is_argument_of_any_command(field.name)) continue;
     stage.append_element(field);
   }
   stage.end();

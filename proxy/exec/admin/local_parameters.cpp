@@ -100,8 +100,7 @@ Result<void> change(const Services& shared, const KeySpec& spec, ValueView value
 }
 
 bool is_argument(std::string_view name) {
-  return !is_generic_argument(name) && !is_stripped_from_request(name) && name != "getParameter" &&
-         name != "setParameter";
+  return !is_argument_of_any_command(name) && name != "getParameter" && name != "setParameter";
 }
 
 }  // namespace

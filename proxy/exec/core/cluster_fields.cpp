@@ -31,6 +31,8 @@ DocView body_of(const shard::Command& command) {
   return {};
 }
 
+bool is_map_reduce(std::string_view name) noexcept { return name == "mapReduce" || name == "mapreduce"; }
+
 namespace {
 
 constexpr FieldTable<4> reads({"find", "aggregate", "count", "distinct"});
@@ -39,8 +41,6 @@ constexpr FieldTable<3> transaction_ends({"commitTransaction", "abortTransaction
 constexpr FieldTable<4> schema_commands({"createIndexes", "dropIndexes", "create", "convertToCapped"});
 
 std::string_view name_of(DocView body) { return body.empty() ? std::string_view() : body.first().name; }
-
-bool is_map_reduce(std::string_view name) noexcept { return name == "mapReduce" || name == "mapreduce"; }
 
 bool is_write(std::string_view name) {
   const CommandSpec* const spec = command_named(name);

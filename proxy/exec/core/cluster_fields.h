@@ -41,6 +41,9 @@ DocView body_of(const shard::Command& command);
 // has just been added, or was away when the router started, has not told it yet.
 bool waits_for_version(const Context& context, const ShardCommand& command);
 
+// By either name of the command.
+bool is_map_reduce(std::string_view name) noexcept;
+
 // What the shard says of the cluster's time. `time`: of the operation; may be null.
 void note_times(Context& context, const shard::Reply& reply, shard::ShardTime* time);
 // The document in a shard's $clusterTime; empty: it says none.

@@ -227,6 +227,9 @@ bool is_stripped_from_reply(std::string_view field) noexcept {
   return stripped_reply_fields.contains(field);
 }
 bool is_generic_argument(std::string_view field) noexcept { return generic_arguments.contains(field); }
+bool is_argument_of_any_command(std::string_view field) noexcept {
+  return is_generic_argument(field) || is_stripped_from_request(field);
+}
 
 void Request::replace_body(DocView now) noexcept {
   body = message.body = now;

@@ -111,5 +111,7 @@ bool is_stripped_from_request(std::string_view field) noexcept;
 bool is_stripped_from_reply(std::string_view field) noexcept;
 // Generic arguments: forwarded, but no part of the command itself (lsid, $db, comment, maxTimeMS, …).
 bool is_generic_argument(std::string_view field) noexcept;
+// One of either: clients may send it with any command.
+bool is_argument_of_any_command(std::string_view field) noexcept;
 
 }  // namespace spillway::exec

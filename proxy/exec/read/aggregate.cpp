@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/hash/hash.h"
 #include "cursor/field_table.h"
 #include "proxy/auth/crypto.h"
@@ -369,18 +370,18 @@ namespace {
 // Of all stages $match before the first one that changes documents or leaves some out: a view's own stands before the
 // client's.
 DocView leading_matches(DocView pipeline, BsonDoc& scratch) {
-  DocView last;
-  std::size_t count = 0;
-  BsonWriter all;
+  absl::InlinedVector<DocView, 4> filters;
   for (auto at = pipeline.begin(); !at.done(); ++at) {
     const Element stage = at->to_document().first();
     if (stage.name == "$sort") continue;
     if (stage.name != "$match" || !stage.is_document()) break;
-    if (++count == 2) all.begin_array("$and").append_item(last);
-    last = stage.as_document();
-    if (count >= 2) all.append_item(last);
+    filters.push_back(stage.as_document());
   }
-  if (count < 2) return last;
+  if (filters.empty()) return {};
+  if (filters.size() == 1) return filters.front();
+  BsonWriter all;
+  all.begin_array("$and");
+  for (const DocView filter : filters) all.append_item(filter);
   all.end();
   scratch = std::move(all).finish();
   return scratch.view();

@@ -6,9 +6,8 @@
 #include <utility>
 
 #include "allocator/limits.h"
-#include "proxy/auth/logical_clock.h"
-#include "proxy/base/clock.h"
 #include "proxy/exec/core/arguments.h"
+#include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/process_facts.h"
@@ -18,7 +17,6 @@
 #include "proxy/exec/read/aggregate.h"
 #include "proxy/exec/read/find.h"
 #include "proxy/exec/read/map_reduce.h"
-#include "proxy/exec/read/map_reduce_pipeline.h"
 #include "proxy/exec/read/merge_on_shard.h"
 #include "proxy/exec/sharding/router_answers.h"
 #include "proxy/pipeline/split.h"
@@ -130,27 +128,29 @@ Result<ExplainPlan> plan_aggregate_explain(Context& context, const Request& requ
   return plan;
 }
 
+Error not_explained(std::string_view command) {
+  return Error(ErrorCode::illegal_operation, fmt::format("Cannot explain cmd: {}", command));
+}
+
 // One shard explains it as it is; of several, the aggregation that they make of it.
 Result<ExplainPlan> plan_map_reduce_explain(Context& context, const Request& request, DocView inner) {
-  ExplainPlan plan;
-  plan.aggregate = true;
-  plan.inner = BsonDoc(inner);
   SPILLWAY_TRY(collection, collection_argument(inner));
-  plan.targets = shards_with_chunks(*request.routes, request.db, NamespaceText(request.db, *collection).view());
-  if (plan.targets.routing == nullptr) return plan;
-  if (!shards_divide_map_reduce(context, plan.targets)) {
-    return Error(ErrorCode::illegal_operation, fmt::format("Cannot explain cmd: {}", inner.first().name));
+  Targets targets = shards_with_chunks(*request.routes, request.db, NamespaceText(request.db, *collection).view());
+  if (targets.routing == nullptr) {
+    ExplainPlan plan;
+    plan.aggregate = true;
+    plan.inner = BsonDoc(inner);
+    plan.targets = std::move(targets);
+    return plan;
   }
-  const InvolvedNamespace output = map_reduce_output(inner, request.db);
-  SPILLWAY_TRY(aggregation, aggregation_of_map_reduce(inner, output.db, output.collection, wall_clock_ms(),
-                                                      context.shared.clock.now()));
+  if (!shards_divide_map_reduce(context, targets)) return not_explained(inner.first().name);
+  SPILLWAY_TRY(aggregation, map_reduce_aggregation(context, inner, map_reduce_output(inner, request.db)));
   return plan_aggregate_explain(context, request, *aggregation, Here::no);
 }
 
 Result<ExplainPlan> plan_explain(Context& context, const Request& request, DocView inner) {
   const Element command = inner.first();
-  const bool map_reduce = command.name == "mapReduce" || command.name == "mapreduce";
-  if (map_reduce) return plan_map_reduce_explain(context, request, inner);
+  if (is_map_reduce(command.name)) return plan_map_reduce_explain(context, request, inner);
   if (command.name == "aggregate") {
     if (context.in_cluster()) {
       if (auto checked = refuse_router_options(inner); checked.has_error()) return std::move(checked.error());
@@ -162,7 +162,7 @@ Result<ExplainPlan> plan_explain(Context& context, const Request& request, DocVi
   const bool explained = is_write(command.name) || command.name == "find" || command.name == "count" ||
                          command.name == "distinct";
   if (!explained && command_named(command.name) != nullptr) {
-    return Error(ErrorCode::illegal_operation, fmt::format("Cannot explain cmd: {}", command.name));
+    return not_explained(command.name);
   }
   if (!explained) {
     return Error(ErrorCode::command_not_found, fmt::format("Explain failed due to unknown command: {}", command.name));
@@ -373,7 +373,7 @@ Result<Explained> subject_of(const Request& request) {
   if (request.name == "aggregate") {
     BsonWriter out;
     out.append_elements(request.body, [](std::string_view name) {
-      return name != "explain" && !is_stripped_from_request(name) && !is_generic_argument(name);
+      return name != "explain" && !is_argument_of_any_command(name);
     });
     subject.inner = out.finish();
     subject.verbosity = "queryPlanner";

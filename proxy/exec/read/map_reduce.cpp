@@ -92,8 +92,7 @@ Task<Result<Response>> divide(Context& context, Client& client, const Request& r
                               const InvolvedNamespace& output) {
   TakeCopyRoom taking_room(context, request, 2);
   SPILLWAY_CO_TRY(room, co_await taking_room);
-  SPILLWAY_CO_TRY(command, aggregation_of_map_reduce(request.body, output.db, output.collection, wall_clock_ms(),
-                                                     context.shared.clock.now()));
+  SPILLWAY_CO_TRY(command, map_reduce_aggregation(context, request.body, output));
   SPILLWAY_CO_TRY(aggregate, parse_aggregate(*command));
   Request inner = request;
   inner.name = "aggregate";
@@ -118,6 +117,10 @@ bool shards_divide_map_reduce(const Context& context, const Targets& targets) {
     if (context.gateway.capabilities(shard).max_wire_version < wire_version_of_4_4) return false;
   }
   return true;
+}
+
+Result<BsonDoc> map_reduce_aggregation(const Context& context, DocView body, const InvolvedNamespace& output) {
+  return aggregation_of_map_reduce(body, output.db, output.collection, wall_clock_ms(), context.shared.clock.now());
 }
 
 InvolvedNamespace map_reduce_output(DocView body, std::string_view db) {

@@ -27,8 +27,7 @@ Result<void> check_script(DocView command, std::string_view name, bool required)
 
 Result<void> check(DocView command) {
   for (auto at = ++command.begin(); !at.done(); ++at) {
-    const bool of_any = is_generic_argument(at->name) || is_stripped_from_request(at->name);
-    if (of_any || arguments.contains(at->name)) continue;
+    if (arguments.contains(at->name) || is_argument_of_any_command(at->name)) continue;
     return unknown_field(fmt::format("mapReduce.{}", at->name));
   }
   for (const std::string_view name : {"map", "reduce"}) {

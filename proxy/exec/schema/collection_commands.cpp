@@ -228,7 +228,7 @@ Result<void> check_view(const Request& request, catalog::ShardIndex own) {
 bool has_options(DocView shown, DocView wanted) {
   std::size_t found = 0;
   for (auto at = ++wanted.begin(); !at.done(); ++at) {
-    if (is_generic_argument(at->name) || is_stripped_from_request(at->name)) continue;
+    if (is_argument_of_any_command(at->name)) continue;
     const ValueView has = shown[at->name];
     if (!has.exists()) {
       const bool is_default = at->type == BsonType::boolean && !at->as_bool();
@@ -290,8 +290,8 @@ Result<void> check_create_fields(const Request& request) {
                                   "changeStreamPreAndPostImages", "encryptedFields", "recordIdsReplicated", "temp",
                                   "flags", "create"});
   for (const Element& field : request.body) {
-    if (known.contains(field.name) || is_generic_argument(field.name) || is_stripped_from_request(field.name)) continue;
-    return Error(40415, fmt::format("BSON field 'create.{}' is an unknown field.", field.name));
+    if (known.contains(field.name) || is_argument_of_any_command(field.name)) continue;
+    return unknown_field(fmt::format("create.{}", field.name));
   }
   return {};
 }

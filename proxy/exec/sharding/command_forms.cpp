@@ -266,7 +266,7 @@ std::span<const CommandForm> command_forms() { return forms; }
 void own_fields(BsonWriter& out, const Request& request, const Routing*) {
   auto at = request.body.begin();
   for (++at; !at.done(); ++at) {
-    if (!is_generic_argument(at->name) && !is_stripped_from_request(at->name)) out.append_element(*at);
+    if (!is_argument_of_any_command(at->name)) out.append_element(*at);
   }
 }
 

@@ -141,8 +141,7 @@ Result<void> BulkParser::add_operation(DocView fields) {
 
 Result<void> BulkParser::begin() {
   for (const Element& field : request_.body) {
-    const bool known = command_fields.contains(field.name) || is_generic_argument(field.name) ||
-                       is_stripped_from_request(field.name);
+    const bool known = command_fields.contains(field.name) || is_argument_of_any_command(field.name);
     if (!known) return unknown(field.name);
   }
   for (const auto& [name, target] : {std::pair("ordered", &command_.ordered),
