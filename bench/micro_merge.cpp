@@ -35,7 +35,7 @@ std::array<std::string, streams> make_streams(bool with_sort_key) {
     options.doc_bytes = 200;
     options.first_number = static_cast<std::int64_t>(stream);
     options.number_stride = streams;
-    options.with_sort_key = with_sort_key;
+    if (with_sort_key) options.sort_key = spillway::bench::DocumentImages::SortKey::array;
     spillway::bench::DocumentImages images(options);
     for (std::size_t local = 0; local < documents_per_stream;) {
       const auto run = images.stamp_bare(static_cast<std::int64_t>(local), documents_per_stream - local, 1 << 20);

@@ -21,6 +21,7 @@ struct Query {
 namespace {
 
 constexpr int unrecognized_stage = 40324;
+constexpr int wire_version_of_4_4 = 9;
 constexpr std::size_t first_batch_default = 101;
 constexpr std::size_t image_kinds_max = 64;  // each up to about 7 x pool_bytes
 
@@ -96,8 +97,8 @@ std::int64_t CannedStore::next_cursor_id() {
   return id == 0 || cursors_.contains(id) ? next_cursor_id() : id;
 }
 
-DocumentImages* CannedStore::images_of(std::size_t doc_bytes, bool with_sort_key) {
-  const auto key = std::pair(doc_bytes, with_sort_key);
+DocumentImages* CannedStore::images_of(std::size_t doc_bytes, DocumentImages::SortKey sort_key) {
+  const auto key = std::pair(doc_bytes, sort_key);
   const auto found = images_.find(key);
   if (found != images_.end()) return found->second.get();
   if (images_.size() >= image_kinds_max) return nullptr;
@@ -106,7 +107,7 @@ DocumentImages* CannedStore::images_of(std::size_t doc_bytes, bool with_sort_key
   options.pool_bytes = options_.pool_bytes;
   options.first_number = options_.index;
   options.number_stride = options_.shard_count;
-  options.with_sort_key = with_sort_key;
+  options.sort_key = sort_key;
   auto made = std::make_unique<DocumentImages>(options);
   return images_.emplace(key, std::move(made)).first->second.get();
 }
@@ -294,18 +295,20 @@ Result<CannedStore::Selection> CannedStore::select(const Query& query) {
     if (key.to_int64() != 1 || (key.name != "_id" && key.name != "$natural"))
       return bad_value("a canned shard sorts by {_id: 1} only");
   }
-  bool with_sort_key = false;
+  auto sort_key = DocumentImages::SortKey::none;
   if (!query.projection.empty()) {
     const Element field = query.projection.first();
-    with_sort_key = field.name == "$sortKey" && text_or_empty(document_or_empty(field)["$meta"]) == "sortKey";
-    if (!with_sort_key) return bad_value("a canned shard projects nothing but $sortKey");
+    if (field.name != "$sortKey" || text_or_empty(document_or_empty(field)["$meta"]) != "sortKey")
+      return bad_value("a canned shard projects nothing but $sortKey");
+    sort_key = options_.max_wire_version < wire_version_of_4_4 ? DocumentImages::SortKey::document
+                                                            : DocumentImages::SortKey::array;
   }
   const auto window = [&](std::int64_t from, std::int64_t size) {
     return from + std::min(size, selection.to - from);
   };
   selection.from = window(selection.from, query.skip);
   if (query.limit > 0) selection.to = window(selection.from, query.limit);
-  selection.images = images_of(shape->doc_bytes, with_sort_key);
+  selection.images = images_of(shape->doc_bytes, sort_key);
   if (selection.images == nullptr)
     return Error(ErrorCode::exceeded_memory_limit, "too many document sizes for one canned shard");
   return selection;

@@ -91,14 +91,14 @@ class CannedStore {
   Result<void> narrow(DocView filter, Selection& selection) const;
   // The local position of this shard's first document numbered `number` or more.
   std::int64_t local_at_least(std::int64_t number) const noexcept;
-  DocumentImages* images_of(std::size_t doc_bytes, bool with_sort_key);
+  DocumentImages* images_of(std::size_t doc_bytes, DocumentImages::SortKey sort_key);
   Result<StoreReply> first_batch(const Query& query, std::string_view db, const Selection& selection);
   static StoreReply batch(std::string_view name, std::string_view ns, std::int64_t cursor_id,
                           const Selection& all, std::size_t count);
   std::int64_t next_cursor_id();
 
   StoreOptions options_;
-  std::map<std::pair<std::size_t, bool>, std::unique_ptr<DocumentImages>> images_;
+  std::map<std::pair<std::size_t, DocumentImages::SortKey>, std::unique_ptr<DocumentImages>> images_;
   std::unordered_map<std::int64_t, Cursor> cursors_;
   std::uint64_t cursor_seed_ = 0;
   std::uint64_t written_documents_ = 0;

@@ -15,11 +15,22 @@ constexpr std::string_view crc_head(
     "crc\0",
     5);
 constexpr std::string_view payload_head("\x05payload\0", 9);
-constexpr std::string_view sort_key_head(
+// {$sortKey: {"": number}}, as servers to 4.2 send it, and {$sortKey: [number]}: up to the number, after which a zero
+// ends the value.
+constexpr std::string_view sort_key_document_head("\x03$sortKey\0\x0f\0\0\0\x12\0", 16);
+constexpr std::string_view sort_key_array_head(
     "\x04$sortKey\0\x10\0\0\0\x12"
     "0\0",
     17);
-constexpr std::size_t sort_key_bytes = 17 + 8 + 1;
+
+std::string_view head_of(DocumentImages::SortKey form) noexcept {
+  switch (form) {
+    case DocumentImages::SortKey::document: return sort_key_document_head;
+    case DocumentImages::SortKey::array: return sort_key_array_head;
+    case DocumentImages::SortKey::none: break;
+  }
+  return {};
+}
 
 constexpr std::size_t number_at = 4 + 5;  // within a document
 constexpr std::size_t crc_at = number_at + 8 + 5;
@@ -119,7 +130,8 @@ std::uint32_t document_crc(std::string_view payload, std::int64_t number) noexce
 
 DocumentImages::DocumentImages(const Options& options)
     : options_(options),
-      document_bytes_(options.doc_bytes + (options.with_sort_key ? sort_key_bytes : 0)) {
+      sort_key_head_(head_of(options.sort_key)),
+      document_bytes_(options.doc_bytes + (sort_key_head_.empty() ? 0 : sort_key_head_.size() + 8 + 1)) {
   const std::size_t slots = std::max<std::size_t>(1, options.pool_bytes / document_bytes_);
   payload_crcs_.resize(slots);
 }
@@ -149,8 +161,8 @@ void DocumentImages::build_block(std::size_t width) {
     fill_random(at, payload_bytes, options_.seed * 1'000'003 + slot);
     payload_crcs_[slot] = crc_of(at, payload_bytes);
     at += payload_bytes;
-    if (options_.with_sort_key) {
-      append(at, sort_key_head);
+    if (!sort_key_head_.empty()) {
+      append(at, sort_key_head_);
       at += 8;
       *at++ = '\0';
     }
@@ -164,8 +176,8 @@ void DocumentImages::stamp_one(char* element, std::size_t width, std::size_t slo
   char* document = element + key_bytes(width);
   store_le(document + number_at, number);
   store_le(document + crc_at, crc_of(&number, sizeof number, payload_crcs_[slot]));
-  if (options_.with_sort_key) {
-    store_le(document + options_.doc_bytes - 1 + sort_key_head.size(), number);
+  if (!sort_key_head_.empty()) {
+    store_le(document + options_.doc_bytes - 1 + sort_key_head_.size(), number);
   }
 }
 

@@ -57,18 +57,20 @@ struct ImageRun {
 // Not thread-safe. A run is valid until the next stamp().
 class DocumentImages {
  public:
+  // What each document ends with: nothing, $sortKey: {"": number} or $sortKey: [number].
+  enum class SortKey { none, document, array };
   struct Options {
     std::size_t doc_bytes = 1024;  // REQUIRES doc_overhead_bytes to doc_bytes_max
     std::size_t pool_bytes = 2 << 20;
     std::uint64_t seed = 1;
     std::int64_t first_number = 0;   // the number of the document at local position L is
     std::int64_t number_stride = 1;  // first_number + L * number_stride
-    bool with_sort_key = false;      // each document ends with $sortKey: [number]
+    SortKey sort_key = SortKey::none;
   };
   explicit DocumentImages(const Options& options);
 
   std::size_t slots() const noexcept { return payload_crcs_.size(); }
-  // The size of a document as sent: doc_bytes, and 26 more with a sort key.
+  // The size of a document as sent: doc_bytes, and 25 or 26 more with a sort key.
   std::size_t document_bytes() const noexcept { return document_bytes_; }
 
   // Stamps up to `count_max` elements from local position `local` on, keyed `index` and up; fewer
@@ -91,6 +93,7 @@ class DocumentImages {
                  std::size_t index) const noexcept;
 
   Options options_;
+  std::string_view sort_key_head_;  // of the last element up to its number; empty: there is none
   std::size_t document_bytes_ = 0;
   std::vector<std::uint32_t> payload_crcs_;  // per slot
   std::array<std::vector<char>, 9> blocks_;  // by the number of key digits; 0: bare
