@@ -120,6 +120,7 @@ bool shards_divide_map_reduce(const Context& context, const Targets& targets) {
 }
 
 Result<BsonDoc> map_reduce_aggregation(const Context& context, DocView body, const InvolvedNamespace& output) {
+  if (auto checked = check_output(body["out"], output, true); checked.has_error()) return std::move(checked.error());
   return aggregation_of_map_reduce(body, output.db, output.collection, wall_clock_ms(), context.shared.clock.now());
 }
 

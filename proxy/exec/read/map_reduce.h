@@ -12,7 +12,7 @@ namespace spillway::exec {
 InvolvedNamespace map_reduce_output(DocView body, std::string_view db);
 // Shards from 4.4 on run it as an aggregation, which one of them merges.
 bool shards_divide_map_reduce(const Context& context, const Targets& targets);
-// That aggregation. REQUIRES the output and the collection checked. Errors: of aggregation_of_map_reduce().
+// That aggregation. REQUIRES the collection checked. Errors: of `out`, and of aggregation_of_map_reduce().
 Result<BsonDoc> map_reduce_aggregation(const Context& context, DocView body, const InvolvedNamespace& output);
 
 }  // namespace spillway::exec

@@ -2433,19 +2433,23 @@ TEST_CASE("the explain of a mapReduce is that of its aggregation, or its only sh
   CHECK(to_json(part.view()).find("$_internalJsEmit") != std::string::npos);
 }
 
-TEST_CASE("a malformed mapReduce of a sharded collection goes to no shard") {
+TEST_CASE("a malformed mapReduce of a sharded collection goes to no shard, nor does its explain") {
   MergingCluster cluster(9);
   const auto [fields, code] = GENERATE(values<std::pair<const char*, int>>(
       {{"'map': 'm', 'reduce': 'r'", 73},
        {"'map': 'm', 'out': 'o'", 40414},
        {"'map': 5, 'reduce': 'r', 'out': 'o'", 14},
        {"'map': 'm', 'reduce': 'r', 'out': {'foo': 1}", 73},
+       {"'map': 'm', 'reduce': 'r', 'out': {'replace': 'o', 'merge': 'o'}", 72},
        {"'map': 'm', 'reduce': 'r', 'out': 'c'", 28769},  // it would replace what is sharded
        {"'map': 'm', 'reduce': 'r', 'out': 'o', 'more': 1", 40415}}));
   INFO(fields);
   const BsonDoc reply = cluster.run(fmt::format("{{'mapReduce': 'c', {}, '$db': 'app'}}", fields));
   CHECK(reply.view()["code"].to_int64() == code);
   CHECK(cluster.sent_to(1, "aggregate").empty());
+  const BsonDoc explained = cluster.run(fmt::format("{{'explain': {{'mapReduce': 'c', {}}}, '$db': 'app'}}", fields));
+  CHECK(explained.view()["code"].to_int64() == code);
+  CHECK(cluster.sent_to(1, "explain").empty());
 }
 
 TEST_CASE("a stage that only a merging shard would read is malformed in an explain, too") {
