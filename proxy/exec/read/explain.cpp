@@ -144,7 +144,10 @@ Result<ExplainPlan> plan_map_reduce_explain(Context& context, const Request& req
     return plan;
   }
   if (!shards_divide_map_reduce(context, targets)) return not_explained(inner.first().name);
-  SPILLWAY_TRY(aggregation, map_reduce_aggregation(context, inner, map_reduce_output(inner, request.db)));
+  const InvolvedNamespace output = map_reduce_output(inner, request.db);
+  if (auto checked = check_map_reduce_output(inner, output, true); checked.has_error())
+    return std::move(checked.error());
+  SPILLWAY_TRY(aggregation, map_reduce_aggregation(context, inner, output));
   return plan_aggregate_explain(context, request, *aggregation, Here::no);
 }
 

@@ -23,32 +23,6 @@ Error only_on_one_shard(std::string_view what) {
                fmt::format("mapReduce is not supported {}: use aggregate", what));
 }
 
-// Of several outputs a shard would choose one: not the one that was checked, perhaps.
-Result<void> check_output(ValueView out, const InvolvedNamespace& output, bool may_be_sharded) {
-  if (!out.is_document()) {
-    if (output.collection.empty()) return Error(ErrorCode::invalid_namespace, "Invalid output namespace");
-    return {};
-  }
-  int outputs = 0, dbs = 0;
-  bool is_inline = false, sharded = false;
-  for (const Element& field : out.as_document()) {
-    outputs += names_map_reduce_output(field.name);
-    dbs += field.name == "db";
-    is_inline = is_inline || field.name == "inline";
-    sharded = sharded || (field.name == "sharded" && field.truthy());
-  }
-  if (outputs > 1 || dbs > 1) return Error(ErrorCode::invalid_options, "mapReduce has one output");
-  if (is_inline && sharded) {
-    return Error(ErrorCode::invalid_options, "cannot specify inline and sharded output at the same time");
-  }
-  if (is_inline && dbs != 0) {
-    return Error(ErrorCode::invalid_options, "cannot specify inline and output database at the same time");
-  }
-  if (!is_inline && output.collection.empty()) return Error(ErrorCode::invalid_namespace, "Invalid output namespace");
-  if (sharded && !may_be_sharded) return only_on_one_shard("into a sharded collection");
-  return {};
-}
-
 // May the shard run all of it, and write the output?
 Result<void> check_whole(const Context& context, const Request& request, const Targets& targets,
                          const InvolvedNamespace& output) {
@@ -119,8 +93,33 @@ bool shards_divide_map_reduce(const Context& context, const Targets& targets) {
   return true;
 }
 
+Result<void> check_map_reduce_output(DocView body, const InvolvedNamespace& output, bool may_be_sharded) {
+  const ValueView out = body["out"];
+  if (!out.is_document()) {
+    if (output.collection.empty()) return Error(ErrorCode::invalid_namespace, "Invalid output namespace");
+    return {};
+  }
+  int outputs = 0, dbs = 0;
+  bool is_inline = false, sharded = false;
+  for (const Element& field : out.as_document()) {
+    outputs += names_map_reduce_output(field.name);
+    dbs += field.name == "db";
+    is_inline = is_inline || field.name == "inline";
+    sharded = sharded || (field.name == "sharded" && field.truthy());
+  }
+  if (outputs > 1 || dbs > 1) return Error(ErrorCode::invalid_options, "mapReduce has one output");
+  if (is_inline && sharded) {
+    return Error(ErrorCode::invalid_options, "cannot specify inline and sharded output at the same time");
+  }
+  if (is_inline && dbs != 0) {
+    return Error(ErrorCode::invalid_options, "cannot specify inline and output database at the same time");
+  }
+  if (!is_inline && output.collection.empty()) return Error(ErrorCode::invalid_namespace, "Invalid output namespace");
+  if (sharded && !may_be_sharded) return only_on_one_shard("into a sharded collection");
+  return {};
+}
+
 Result<BsonDoc> map_reduce_aggregation(const Context& context, DocView body, const InvolvedNamespace& output) {
-  if (auto checked = check_output(body["out"], output, true); checked.has_error()) return std::move(checked.error());
   return aggregation_of_map_reduce(body, output.db, output.collection, wall_clock_ms(), context.shared.clock.now());
 }
 
@@ -143,7 +142,8 @@ Task<Result<Response>> map_reduce_command(Context& context, Client& client, cons
   const Targets targets = shards_with_chunks(*request.routes, request.db, ns.view());
   const InvolvedNamespace output = map_reduce_output(request.body, request.db);
   const bool divides = shards_divide_map_reduce(context, targets);
-  if (auto checked = check_output(request.body["out"], output, divides); checked.has_error()) co_return checked.error();
+  if (auto checked = check_map_reduce_output(request.body, output, divides); checked.has_error())
+    co_return checked.error();
   if (auto whole = check_whole(context, request, targets, output); whole.has_error()) {
     if (!divides) co_return std::move(whole.error());
     co_return co_await divide(context, client, request, output);

@@ -12,7 +12,11 @@ namespace spillway::exec {
 InvolvedNamespace map_reduce_output(DocView body, std::string_view db);
 // Shards from 4.4 on run it as an aggregation, which one of them merges.
 bool shards_divide_map_reduce(const Context& context, const Targets& targets);
-// That aggregation. REQUIRES the collection checked. Errors: of `out`, and of aggregation_of_map_reduce().
+// Of several outputs a shard would choose one: not the one that was checked, perhaps. `may_be_sharded`: shards divide
+// the command.
+Result<void> check_map_reduce_output(DocView body, const InvolvedNamespace& output, bool may_be_sharded);
+// The aggregation of a divided one. REQUIRES the output and the collection checked. Errors: of
+// aggregation_of_map_reduce().
 Result<BsonDoc> map_reduce_aggregation(const Context& context, DocView body, const InvolvedNamespace& output);
 
 }  // namespace spillway::exec
