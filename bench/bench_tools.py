@@ -8,6 +8,7 @@ import os
 import pathlib
 import platform
 import re
+import shutil
 import signal
 import socket
 import struct
@@ -186,11 +187,19 @@ class Process:
         return self.child.returncode
 
 
-def start_shards(build, folder, count=3, core=None):
+def cores(pin=True):
+    """The core of the peers and the core of everything else, or None twice."""
+    allowed = sorted(os.sched_getaffinity(0))
+    if not pin or len(allowed) < 2 or not shutil.which("taskset"):
+        return None, None
+    return allowed[0], allowed[1]
+
+
+def start_shards(build, folder, count=3, core=None, extra=()):
     shards = []
     try:
         for index in range(count):
-            shards.append(Process([build / "null_shard", "--index", index, "--of", count],
+            shards.append(Process([build / "null_shard", "--index", index, "--of", count, *extra],
                                   "null_shard ready:", folder / f"shard-{index}-of-{count}.log",
                                   core=core))
     except SystemExit:
