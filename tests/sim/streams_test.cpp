@@ -110,6 +110,47 @@ TEST_CASE("an unsorted scan over several shards holds next to nothing") {
   require_quiet(world);
 }
 
+TEST_CASE("what is left of an unsorted first batch brings little more into memory") {
+  SimWorldOptions options = sharded_world(3, 1000);
+  options.faults.window_bytes = 256 * 1024;
+  SimWorld world(std::move(options));
+  constexpr int stored = 9000;
+  for (int id = 0; id < stored; ++id) {
+    BsonWriter out;
+    out.append("_id", std::int64_t{id}).append("text", std::string(1000, 'x'));
+    world.shard(static_cast<std::size_t>(id % 3)).store("app.docs", std::move(out).finish());
+  }
+  auto client = world.client();
+  BsonDoc reply = call(world, *client, R"({"find": "docs", "filter": {}, "$db": "app"})");
+  std::size_t returned = batch_of(reply).size();
+  while (cursor_id(reply) != 0) {
+    reply = call(world, *client,
+                 fmt::format(R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", "$db": "app"}})",
+                             cursor_id(reply)));
+    REQUIRE(is_ok(reply));
+    returned += batch_of(reply).size();
+  }
+  CHECK(returned == stored);
+  CHECK(world.shared().metrics.streamed_replies.value() == 3);
+  CHECK(world.shared().memory.cursors.usage().peak_bytes < 3 * limits::reply_complete_bytes_max * 3 / 2);
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
+TEST_CASE("a stream passes through pipes while memory is tight, and not while it is critical") {
+  const PressureLevel level = GENERATE(PressureLevel::tight, PressureLevel::critical);
+  CAPTURE(level);
+  StreamWorld world;
+  set_level(world, level);
+  auto client = world.client();
+  const BsonDoc reply = call(world, *client, find_all);
+  REQUIRE(is_ok(reply));
+  check_same(batch_of(reply), world.shard(0).stored("app.docs"), 0);
+  const std::uint64_t spliced = world.shared().metrics.spliced_bytes.value();
+  CHECK((level == PressureLevel::tight ? spliced > 10 * limits::mib : spliced == 0));
+}
+
 TEST_CASE("a batch that its shard did not cap is capped for the client") {
   SimShardOptions like;
   like.batch_bytes_max = 17 * limits::mib;

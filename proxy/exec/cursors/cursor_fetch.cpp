@@ -17,14 +17,19 @@ namespace {
 // The size of a shard's reply when the client gave no batchSize.
 constexpr double sorted_fetch_bytes = 1.0 * limits::mib;
 constexpr double unsorted_fetch_bytes = 4.0 * limits::mib;
-// The same while memory is short. (Clients see no difference: several replies fill a batch.)
-constexpr double scarce_fetch_bytes = 0.25 * limits::mib;
+// The same while memory is short, or if larger replies pass through. (Clients see no difference: several replies fill a
+// batch.)
+constexpr double small_fetch_bytes = 0.25 * limits::mib;
 constexpr double fetch_bytes_least = 32.0 * limits::kib;
 constexpr double passthrough_fetch_bytes = 15.0 * limits::mib;
 constexpr std::int64_t fetch_documents_max = 100'000;
 constexpr std::size_t counted_batch_bytes_max = 64 * limits::kib;
 // The first version whose getMore has a comment (4.4).
 constexpr std::int32_t comment_wire_version = 9;
+
+std::int64_t documents_in(double window_bytes, double mean_document_bytes) noexcept {
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(window_bytes / std::max(mean_document_bytes, 1.0)));
+}
 
 }  // namespace
 
@@ -50,13 +55,12 @@ BsonDoc remote_get_more(const Context& context, const ClusterCursor& cursor,
 
 std::int64_t documents_in_window(const Context& context, double mean_document_bytes, bool sorted) {
   const bool scarce = is_scarce(context);
-  double window = scarce ? scarce_fetch_bytes : sorted ? sorted_fetch_bytes : unsorted_fetch_bytes;
+  double window = scarce ? small_fetch_bytes : sorted ? sorted_fetch_bytes : unsorted_fetch_bytes;
   // The memory that is left must be enough for a few dozen cursors over a few shards.
   const auto limit = static_cast<double>(context.shared.memory.process.usage().limit_bytes);
   if (limit > 0)
     window = std::min(window, std::max(limit / (scarce ? 256 : 64), fetch_bytes_least));
-  return std::max<std::int64_t>(
-      1, static_cast<std::int64_t>(window / std::max(mean_document_bytes, 1.0)));
+  return documents_in(window, mean_document_bytes);
 }
 
 std::int64_t remote_batch_size(const Context& context, const ClusterCursor& cursor,
@@ -70,8 +74,7 @@ std::int64_t remote_batch_size(const Context& context, const ClusterCursor& curs
     return cursor.batch_size > 0 ? cursor.batch_size : limits::first_batch_documents_default;
   }
   const std::int64_t fitting =
-      passes ? static_cast<std::int64_t>(passthrough_fetch_bytes /
-                                         std::max(cursor.mean_document_bytes, 1.0))
+      passes ? documents_in(passthrough_fetch_bytes, cursor.mean_document_bytes)
              : documents_in_window(context, cursor.mean_document_bytes, cursor.merge.sorted());
   return std::clamp<std::int64_t>(fitting, 1, wanted);
 }
@@ -162,8 +165,8 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, FetchOpti
     if (how.ahead ? remote.batches.size() >= cursor.ahead.depth : remote.has_document()) continue;
     asked = true;
     const bool as_before = how.ahead && cursor.from_one_shard;
-    const std::int64_t size = as_before ? cursor.ahead.batch_size
-                                        : remote_batch_size(context, cursor, remote.shard, false);
+    std::int64_t size = as_before ? cursor.ahead.batch_size : remote_batch_size(context, cursor, remote.shard, false);
+    if (how.tops_up) size = std::min(size, documents_in(small_fetch_bytes, cursor.mean_document_bytes));
     bodies.push_back(remote_get_more(context, cursor, remote, size, {}));
     commands.emplace_back(remote.shard, RoutedBy::nothing(), shard::Command::of_body(bodies.back()));
     commands.back().host = shard::HostAddress{remote.host, remote.port};

@@ -37,6 +37,7 @@ struct FetchOptions {
   const auth::User* user = nullptr;  // CallOptions::user
   // Before the client asks: up to cursor.ahead.depth batches of each remote. Parked batches stay parked.
   bool ahead = false;
+  bool tops_up = false;  // a batch of any size will do, and those behind it pass through
 };
 
 // Sends getMore to every open remote that has no document, in parallel.

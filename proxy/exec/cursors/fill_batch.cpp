@@ -150,7 +150,12 @@ struct BatchFill {
 
   Task<Result<Step>> fetch() {
     tell_mean();
-    auto fetching = fetch_more(context, cursor, {limits.deadline, limits.interrupt, limits.time, limits.user});
+    const bool tops_up = limits.documents_max == 0 && !limits.whole && cursor.passes_through();
+    auto fetching = fetch_more(context, cursor, {.deadline = limits.deadline,
+                                                 .interrupt = limits.interrupt,
+                                                 .time = limits.time,
+                                                 .user = limits.user,
+                                                 .tops_up = tops_up});
     auto fetched = co_await fetching;
     if (fetched.has_value()) co_return Step::nothing;
     if (is_memory_refusal(fetched.error()) && !cursor.broken && may_end()) co_return Step::full;

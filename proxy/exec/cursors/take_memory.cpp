@@ -101,14 +101,17 @@ Task<Result<std::vector<Buffer>>> take_rooms(Context& context, const Request& re
   }
 }
 
-bool is_scarce(const Context& context, std::uint64_t coming_bytes) noexcept {
-  if (context.shared.pressure.at_least(PressureLevel::tight)) return true;
-  // The level is sampled. Many requests at once use up memory faster than it changes.
+bool has_room(const Context& context, std::uint64_t coming_bytes) noexcept {
   const BudgetUsage usage = context.shared.memory.payload_usage();
-  if (usage.limit_bytes == 0) return false;
-  if (usage.used_bytes + coming_bytes > usage.limit_bytes / 2) return true;
+  if (usage.limit_bytes == 0) return true;
+  if (usage.used_bytes + coming_bytes > usage.limit_bytes / 2) return false;
   // Memory that sockets have borrowed is given back later.
-  return context.shared.memory.process.usage().used_bytes + coming_bytes > usage.limit_bytes / 8 * 7;
+  return context.shared.memory.process.usage().used_bytes + coming_bytes <= usage.limit_bytes / 8 * 7;
+}
+
+bool is_scarce(const Context& context, std::uint64_t coming_bytes) noexcept {
+  // The level is sampled. Many requests at once use up memory faster than it changes.
+  return context.shared.pressure.at_least(PressureLevel::tight) || !has_room(context, coming_bytes);
 }
 
 OpeningShare::OpeningShare(Context& context, std::uint64_t bytes) noexcept

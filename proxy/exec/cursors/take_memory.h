@@ -67,6 +67,9 @@ class [[nodiscard]] TakeCopyRoom {
 Task<Result<std::vector<Buffer>>> take_rooms(Context& context, const Request& request, std::size_t count,
                                              std::size_t bytes_each);
 
+// Are `coming_bytes` and about half of the memory free? Of this moment: is_scarce() also remembers the last seconds.
+bool has_room(const Context& context, std::uint64_t coming_bytes) noexcept;
+
 // Is memory so short that memory for a reply must be taken before the shard is asked? A getMore whose reply finds no
 // memory has lost documents. `coming_bytes`: what others will take soon.
 bool is_scarce(const Context& context, std::uint64_t coming_bytes = 0) noexcept;

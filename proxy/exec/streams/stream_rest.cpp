@@ -75,11 +75,8 @@ Task<Taken> wait_for_client(Relay& relay) {
 }
 
 bool take_room_for_rest(Relay& relay) {
-  const Services& shared = relay.context.shared;
-  const BudgetUsage usage = shared.memory.payload_usage();
-  if (is_scarce(relay.context)) return false;
-  if (usage.limit_bytes != 0 && usage.used_bytes + relay.left > usage.limit_bytes / 2) return false;
-  return relay.unsent.take_room(relay.context.shared.memory.replies, relay.left);
+  return !is_scarce(relay.context, relay.left) &&
+         relay.unsent.take_room(relay.context.shared.memory.replies, relay.left);
 }
 
 bool may_spill(const Relay& relay) {

@@ -1,6 +1,7 @@
 // Passes the inside of a batch from socket to socket within the kernel.
 #include <algorithm>
 
+#include "allocator/pressure.h"
 #include "proxy/base/memory_wait.h"
 #include "proxy/config/parameters.h"
 #include "proxy/exec/core/metrics.h"
@@ -61,7 +62,9 @@ bool may_splice(Relay& relay) noexcept {
   Context& context = relay.context;
   const bool can = relay.splices && relay.left >= splice_bytes_least && relay.unsent.empty() && !relay.client_gone &&
                    relay.client.can_splice() && relay.stream.reply.lease->transport().can_splice();
-  if (!can || is_scarce(context, SplicePipe::bytes_max)) return false;
+  if (!can || context.shared.pressure.at_least(PressureLevel::critical) || !has_room(context, SplicePipe::bytes_max)) {
+    return false;
+  }
   const SpliceReplies wanted = context.shared.parameters.splice_replies.load(std::memory_order_relaxed);
   return context.splice_choice.splices(wanted, Clock::now());
 }
