@@ -86,6 +86,14 @@ std::uint64_t MemoryBudget::ceiling_bytes() const noexcept {
   return least;
 }
 
+bool MemoryBudget::has_room(std::uint64_t bytes) const noexcept {
+  for (const MemoryBudget* node = this; node != nullptr; node = node->parent_) {
+    const std::uint64_t limit = node->limit_bytes_.load(std::memory_order_relaxed);
+    if (limit != 0 && node->used_bytes_.load(std::memory_order_relaxed) + bytes > limit) return false;
+  }
+  return true;
+}
+
 std::optional<Reservation> MemoryBudget::try_reserve(std::uint64_t bytes) noexcept {
   if (!charge(bytes)) return std::nullopt;
   return Reservation(this, bytes);

@@ -75,6 +75,8 @@ class MemoryBudget {
   void set_wakes(const Queues& queues) noexcept { wakes_ = queues; }
   // The least of the limits that a charge must keep to; 0: none.
   std::uint64_t ceiling_bytes() const noexcept;
+  // Would a charge fit now? Others may charge meanwhile.
+  bool has_room(std::uint64_t bytes) const noexcept;
 
   // Charges this node and every ancestor, or nothing. A refusal is counted at the node that refused.
   [[nodiscard]] std::optional<Reservation> try_reserve(std::uint64_t bytes) noexcept;

@@ -269,12 +269,17 @@ Result<void> Connection::size_up(std::size_t have_bytes, bool stream, Incoming& 
 // Memory is short: the rest of the reply stays in the socket meanwhile.
 Task<Result<Buffer>> Connection::wait_for_room(Bytes have, MemoryBudget& budget, std::size_t wanted,
                                                TimePoint deadline) {
-  Buffer kept;
-  if (!have.empty()) {
+  std::array<std::uint8_t, start_bytes> few;
+  Buffer many;
+  if (have.size() <= few.size()) {
+    std::copy(have.begin(), have.end(), few.begin());
+    have = Bytes(few).first(have.size());
+  } else {
     auto buffer = allocate_now(budget, have.size());
     if (!buffer) co_return broken_by(memory_refused(budget, wanted, "a shard's reply"));
     buffer->append(have.data(), have.size());
-    kept = *std::move(buffer);
+    many = *std::move(buffer);
+    have = many.bytes();
   }
   const std::function<bool()> whole = [this] { return !broken_; };
   auto waiting = wait_for_buffer(transport_->loop(), budget, wanted,
@@ -282,7 +287,7 @@ Task<Result<Buffer>> Connection::wait_for_room(Bytes have, MemoryBudget& budget,
   auto buffer = co_await waiting;
   if (!buffer && Clock::now() >= deadline) co_return wait_failed(true);
   if (!buffer) co_return broken_by(memory_refused(budget, wanted, "a shard's reply"));
-  if (kept) buffer->append(kept.data(), kept.size());
+  buffer->append(have.data(), have.size());
   co_return *std::move(buffer);
 }
 
@@ -449,7 +454,11 @@ void Connection::Receiving::on_timer() {
 
 // False: it is not known yet.
 bool Connection::Receiving::reads_whole() {
-  got_ = connection_.transport_->try_read(receive_scratch());
+  // Without room for a reply its start alone is read: what comes with it would need memory while the reply waits.
+  const MutableBytes scratch = receive_scratch();
+  const MutableBytes into = budget_.has_room(limits::reply_complete_bytes_max) ? scratch : scratch.first(start_bytes);
+  got_ = connection_.transport_->try_read(into);
+  all_came_ = got_.bytes < into.size();
   if (!got_.ok()) return !got_.would_block();
   if (first_byte_ != nullptr) first_byte_->end();
   if (room_ == nullptr) whole_ = connection_.take_whole(got_.bytes, budget_, incoming_);
@@ -460,7 +469,7 @@ void Connection::Receiving::on_ready(bool aborted) {
   connection_.transport_->loop().disarm(*this);
   if (!aborted && !timed_out_ && !reads_whole()) {
     if (got_.would_block()) return wait();
-    rest_.emplace(connection_.receive_more(budget_, stream_, deadline_, room_, first_byte_, got_.bytes));
+    rest_.emplace(connection_.receive_more(budget_, stream_, deadline_, room_, first_byte_, got_.bytes, all_came_));
     if (rest_->await_suspend(waiter_)) return;
   }
   waiter_.resume();
@@ -475,7 +484,7 @@ Result<Reply> Connection::Receiving::await_resume() {
 
 // The first `have` bytes are in the scratch.
 Task<Result<Reply>> Connection::receive_more(MemoryBudget& budget, bool stream, TimePoint deadline, Buffer* room,
-                                             ShardWait* first_byte, std::size_t have) {
+                                             ShardWait* first_byte, std::size_t have, bool all_came) {
   Incoming incoming;
   std::array<std::uint8_t, start_bytes> early;  // bytes that came before the start was complete
   for (;;) {
@@ -495,6 +504,7 @@ Task<Result<Reply>> Connection::receive_more(MemoryBudget& budget, bool stream, 
     if (got.would_block()) continue;
     if (!got.ok()) co_return read_failed(got);
     if (first_byte != nullptr) first_byte->end();
+    all_came = got.bytes < scratch.size() - have;
     have += got.bytes;
   }
   if (auto sized = size_up(have, stream, incoming); sized.has_error()) co_return sized.error();
@@ -517,8 +527,7 @@ Task<Result<Reply>> Connection::receive_more(MemoryBudget& budget, bool stream, 
     if (broken_) co_return wait_failed(false);  // meanwhile
   }
   if (have < incoming.wanted_bytes) {
-    auto reading =
-        receive_rest(*std::move(started), incoming.wanted_bytes, have < scratch_bytes, deadline);
+    auto reading = receive_rest(*std::move(started), incoming.wanted_bytes, all_came, deadline);
     started = co_await reading;
     if (started.has_error()) co_return started.error();
   }

@@ -122,7 +122,7 @@ class Connection : public boost::intrusive::list_base_hook<
   Result<void> size_up(std::size_t have_bytes, bool stream, Incoming& incoming);
   std::optional<Buffer> take_whole(std::size_t have, MemoryBudget& budget, Incoming& incoming);
   Task<Result<Reply>> receive_more(MemoryBudget& budget, bool stream, TimePoint deadline, Buffer* room,
-                                   ShardWait* first_byte, std::size_t have);
+                                   ShardWait* first_byte, std::size_t have, bool all_came);
   Task<Result<Buffer>> wait_for_room(Bytes have, MemoryBudget& budget, std::size_t wanted,
                                      TimePoint deadline);
   Result<Reply> finish_reply(Buffer&& bytes, const Incoming& incoming);
@@ -193,6 +193,7 @@ class [[nodiscard]] Connection::Receiving final : private IoWaiter, private Time
   std::coroutine_handle<> waiter_;
   IoResult got_{IoResult::Status::would_block, 0};
   Incoming incoming_;
+  bool all_came_ = false;  // the last read emptied the socket
   std::optional<Buffer> whole_;
   std::optional<Task<Result<Reply>>> rest_;
 };

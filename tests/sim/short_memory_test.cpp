@@ -354,6 +354,55 @@ TEST_CASE("a cursor goes on after a getMore for whose batch no room came") {
   require_quiet(world);
 }
 
+TEST_CASE("a getMore whose reply finds no memory at all gets it when some comes back") {
+  const std::size_t shards = GENERATE(std::size_t{1}, std::size_t{2});
+  const bool sorted = GENERATE(false, true);
+  CAPTURE(shards, sorted);
+  SimWorldOptions options = sharded_world(shards, 100);
+  options.memory_limit_bytes = limit_bytes;
+  SimWorld world(std::move(options));
+  for (int id = 0; id < 200; ++id) {
+    BsonWriter out;
+    out.append("_id", std::int64_t{id}).append("text", std::string(2000, 'x'));
+    world.shard(static_cast<std::size_t>(id) % shards).store("app.docs", std::move(out).finish());
+  }
+  auto client = world.client();
+  BsonDoc reply = call(world, *client, fmt::format(R"({{"find": "docs", "filter": {{}}, {} "batchSize": 10, "$db": "app"}})",
+                                                   sorted ? R"("sort": {"_id": 1},)" : ""));
+  std::size_t returned = batch_of(reply).size();
+  const std::int64_t id = cursor_id(reply);
+  REQUIRE(id > 0);
+  for (std::size_t i = 0; i < shards; ++i) world.shard(i).delay = milliseconds(200);
+  const BsonDoc more = json(fmt::format(
+      R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", "batchSize": 60, "$db": "app"}})", id));
+  const auto waiting = start(world, *client, more);
+  world.run_for(milliseconds(100));
+  {
+    exec::ProcessMemory& memory = world.shared().memory;
+    std::vector<Reservation> others;
+    for (MemoryBudget* budget : {&memory.process, memory.work_queue.small(), memory.work_queue.large()}) {
+      const BudgetUsage usage = budget->usage();
+      others.push_back(budget->try_reserve(usage.limit_bytes - usage.used_bytes).value());
+    }
+    world.run_for(seconds(5));
+    CHECK_FALSE(waiting->done);
+  }
+  REQUIRE(world.run_until([&] { return waiting->done; }, seconds(2)));
+  REQUIRE(waiting->reply);
+  reply = *std::move(waiting->reply);
+  for (;;) {
+    INFO(to_json(reply).substr(0, 300));
+    REQUIRE(is_ok(reply));
+    returned += batch_of(reply).size();
+    if (cursor_id(reply) == 0) break;
+    reply = *try_call(world, *client, more);
+  }
+  CHECK(returned == 200);
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
 TEST_CASE("long sort keys are paid for while a batch is filled, and go when the cursor waits for its client") {
   struct Held {
     std::uint64_t peak = 0;
