@@ -91,6 +91,8 @@ class MemoryQueue {
   bool somebody_waits() const noexcept { return line_waits() || outside_.first.load(std::memory_order_relaxed) != 0; }
   // A line exists: a new request that can wait joins it.
   bool line_waits() const noexcept { return line_.first.load(std::memory_order_relaxed) != 0; }
+  // A number for the request that is the first of the line; 0: none. While it stays the same, none gets memory.
+  std::uint64_t first_in_line() const noexcept { return line_.first.load(std::memory_order_relaxed); }
   // No further request may wait.
   bool full() const noexcept { return waiting_max_ != 0 && waiting_.load(std::memory_order_relaxed) >= waiting_max_; }
   // Memory has come back.

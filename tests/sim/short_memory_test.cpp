@@ -367,8 +367,9 @@ TEST_CASE("a getMore whose reply finds no memory at all gets it when some comes 
     world.shard(static_cast<std::size_t>(id) % shards).store("app.docs", std::move(out).finish());
   }
   auto client = world.client();
-  BsonDoc reply = call(world, *client, fmt::format(R"({{"find": "docs", "filter": {{}}, {} "batchSize": 10, "$db": "app"}})",
-                                                   sorted ? R"("sort": {"_id": 1},)" : ""));
+  const std::string_view find = sorted ? R"({"find": "docs", "sort": {"_id": 1}, "batchSize": 10, "$db": "app"})"
+                                       : R"({"find": "docs", "batchSize": 10, "$db": "app"})";
+  BsonDoc reply = call(world, *client, find);
   std::size_t returned = batch_of(reply).size();
   const std::int64_t id = cursor_id(reply);
   REQUIRE(id > 0);
@@ -400,6 +401,49 @@ TEST_CASE("a getMore whose reply finds no memory at all gets it when some comes 
   CHECK(returned == 200);
   client->close();
   world.run_for(seconds(1));
+  require_quiet(world);
+}
+
+TEST_CASE("of merges that wait for one another's memory the last one ends, and the others go on") {
+  SimWorldOptions options = sharded_world(2, 100);
+  options.memory_limit_bytes = limit_bytes;
+  SimWorld world(std::move(options));
+  store_documents(world, 100);
+  const auto first = world.client();
+  const auto last = world.client();
+  std::vector<BsonDoc> more;
+  for (SimClient* client : {first.get(), last.get()}) {
+    const BsonDoc reply =
+        call(world, *client, R"({"find": "docs", "filter": {}, "sort": {"_id": 1}, "batchSize": 10, "$db": "app"})");
+    more.push_back(json(fmt::format(
+        R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", "batchSize": 1000, "$db": "app"}})",
+        cursor_id(reply))));
+  }
+  exec::ProcessMemory& memory = world.shared().memory;
+  std::vector<Reservation> others;
+  for (MemoryBudget* budget : {&memory.process, memory.work_queue.small(), memory.work_queue.large()}) {
+    const BudgetUsage usage = budget->usage();
+    others.push_back(budget->try_reserve(usage.limit_bytes - usage.used_bytes).value());
+  }
+  set_level(world, PressureLevel::critical);
+  const auto goes_on = start(world, *first, std::move(more[0]));
+  world.run_for(milliseconds(100));
+  const auto ends = start(world, *last, std::move(more[1]));
+  world.run_for(seconds(1));
+  CHECK_FALSE(ends->done);
+  REQUIRE(world.run_until([&] { return ends->done; }, seconds(3)));
+  REQUIRE(ends->reply);
+  CHECK(code_of(*ends->reply) == 237);
+  // What it held is enough for a document.
+  REQUIRE(world.run_until([&] { return goes_on->done; }, seconds(2)));
+  REQUIRE(goes_on->reply);
+  INFO(to_json(*goes_on->reply).substr(0, 300));
+  REQUIRE(is_ok(*goes_on->reply));
+  CHECK(batch_of(*goes_on->reply).size() >= 1);
+  others.clear();
+  CHECK(is_ok(call(world, *last, R"({"ping": 1, "$db": "admin"})")));
+  for (SimClient* client : {first.get(), last.get()}) client->close();
+  world.run_for(minutes(20));
   require_quiet(world);
 }
 

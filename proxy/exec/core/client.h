@@ -34,6 +34,7 @@ struct Client {
   TimePoint running_since{};
   std::int64_t operation_id = 0;
   std::int64_t cursor_at_work = 0;  // of the getMore under way; 0: none
+  bool merges = false;              // that getMore, of several shards: it may hold memory while it waits for more
   // For killOp and clients that left: reads end at once, writes before their next statement.
   shard::Interrupt interrupt;
 };

@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <utility>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "allocator/pressure.h"
 #include "cursor/registry.h"
 #include "proxy/base/log.h"
 #include "proxy/config/parameters.h"
+#include "proxy/exec/core/ask_workers.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/life_cycle.h"
 #include "proxy/exec/core/metrics.h"
@@ -36,6 +40,8 @@ constexpr std::uint64_t real_share_parts = 8;
 // Only cursors that have been idle for this time count as a large holder's: the others are being read.
 constexpr auto share_idle = std::chrono::seconds(1);
 constexpr auto share_interval = std::chrono::milliseconds(100);
+// No request has got memory for this time.
+constexpr auto standstill = std::chrono::seconds(2);
 
 std::int64_t ns_of(TimePoint time) noexcept { return time.time_since_epoch().count(); }
 
@@ -66,6 +72,7 @@ void CursorKeeper::tick(Context& context, TimePoint now) {
     expire(context, now);
   }
   if (memory_is_short(context)) evict(context, now);
+  end_standstill(context, now);
 }
 
 bool CursorKeeper::memory_is_short(Context& context) {
@@ -133,6 +140,48 @@ void CursorKeeper::evict(Context& context, TimePoint now) {
   log::warning("memory is short: {} cursors that were idle for over {} ms ended; they held {} bytes", evicted.size(),
                idle_ms, buffered_bytes(evicted));
   end_cursors(context, std::move(evicted), CursorEnd::evicted);
+}
+
+namespace {
+
+// Of one worker's getMores that merge, and have been at work for all the standstill, ends those that came last. Returns
+// their number.
+std::size_t end_last_merges(const Context& worker) {
+  std::vector<Client*> waiting;
+  const TimePoint latest = Clock::now() - standstill;
+  for (Client* client : worker.clients) {
+    if (client->merges && client->running_since <= latest) waiting.push_back(client);
+  }
+  if (waiting.size() < 2) return 0;  // it would wait for none of its like
+  std::sort(waiting.begin(), waiting.end(),
+            [](const Client* a, const Client* b) { return a->running_since > b->running_since; });
+  waiting.resize((waiting.size() + evict_parts - 1) / evict_parts);
+  for (Client* client : waiting) {
+    const std::int64_t id = client->cursor_at_work;
+    client->interrupt.request(
+        Error(ErrorCode::cursor_killed,
+              fmt::format("memory is short: cursor id {} has ended, since others wait for what it holds", id)));
+  }
+  return waiting.size();
+}
+
+Task<void> end_merges(Context* context) {
+  const auto ended = co_await ask_workers<std::size_t>(*context, end_last_merges);
+  const std::size_t count = std::accumulate(ended.begin(), ended.end(), std::size_t{0});
+  if (count == 0) co_return;
+  log::warning("memory is short, and getMores wait for one another's: {} of them ended with their cursors", count);
+}
+
+}  // namespace
+
+// The first of the line may take from the reserve. Where merges hold that, too, all would wait until they are refused.
+void CursorKeeper::end_standstill(Context& context, TimePoint now) {
+  const std::uint64_t first = context.shared.memory.work_queue.first_in_line();
+  if (std::exchange(first_in_line_, first) != first) first_since_ = now;
+  const bool critical = context.shared.pressure.at_least(PressureLevel::critical);
+  if (first == 0 || !critical || now - first_since_ < standstill) return;
+  first_since_ = now - standstill / 2;  // what ends takes a while to give its memory back
+  context.background.start(end_merges(&context));
 }
 
 bool take_from_large_holders(Context& context, Client& client) {

@@ -1,5 +1,5 @@
 // CursorKeeper: housekeeping of idle cursors. It parks them, and ends those that time out, whose clients are gone, or
-// that hold too much while memory is short.
+// that hold too much while memory is short; and of getMores that wait for one another's memory.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,13 @@ class CursorKeeper {
   void end_orphans(Context& context, TimePoint now);
   void end_change_streams(Context& context, TimePoint now);
   void evict(Context& context, TimePoint now);
+  void end_standstill(Context& context, TimePoint now);
 
   TimePoint next_park_{}, next_expiry_{}, next_orphans_{}, next_full_orphans_{};
   std::uint64_t departures_seen_ = 0;
   std::uint64_t refusals_seen_ = 0;
+  std::uint64_t first_in_line_ = 0;  // MemoryQueue::first_in_line() of the last tick
+  TimePoint first_since_{};
   bool clientless_ = false;
 };
 

@@ -100,13 +100,20 @@ Task<Result<Response>> get_more_on_shards(Context& context, const Request& reque
   co_return co_await getting;
 }
 
-// While it lives, killCursors interrupts the getMore. A reply that passes in pieces goes out after that.
+// While it lives, killCursors and the cursor keeper interrupt the getMore. A reply that passes in pieces goes out after
+// that.
 class AtWork {
  public:
-  AtWork(Client& client, std::int64_t id) noexcept : client_(client) { client.cursor_at_work = id; }
+  AtWork(Client& client, std::int64_t id, const ClusterCursor& cursor) noexcept : client_(client) {
+    client.cursor_at_work = id;
+    client.merges = cursor.remotes.size() > 1 && !cursor.await_data && !cursor.passes_through();
+  }
   AtWork(const AtWork&) = delete;
   AtWork& operator=(const AtWork&) = delete;
-  ~AtWork() { client_.cursor_at_work = 0; }
+  ~AtWork() {
+    client_.cursor_at_work = 0;
+    client_.merges = false;
+  }
 
  private:
   Client& client_;
@@ -152,7 +159,7 @@ Task<Result<Response>> get_more_command(Context& context, Client& client, const 
   const NamespaceText ns(request.db, arguments->collection);
   SPILLWAY_CO_TRY(taken, co_await take_cursor(context, client, request, arguments->id, ns.view()));
   ActiveCursor cursor = *std::move(taken);
-  const AtWork at_work(client, arguments->id);
+  const AtWork at_work(client, arguments->id, *cursor);
   if (auto checked = check_cursor_rights(client, *cursor); checked.has_error()) {
     co_return cursor.fail(std::move(checked.error()));
   }
