@@ -166,7 +166,8 @@ std::size_t end_last_merges(const Context& worker) {
 }
 
 Task<void> end_merges(Context* context) {
-  const auto ended = co_await ask_workers<std::size_t>(*context, end_last_merges);
+  auto ending = ask_workers<std::size_t>(*context, end_last_merges);
+  const auto ended = co_await ending;
   const std::size_t count = std::accumulate(ended.begin(), ended.end(), std::size_t{0});
   if (count == 0) co_return;
   log::warning("memory is short, and getMores wait for one another's: {} of them ended with their cursors", count);
