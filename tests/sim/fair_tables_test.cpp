@@ -8,13 +8,6 @@ namespace {
 
 constexpr std::uint64_t limit_bytes = 4 * limits::mib;
 
-Reservation take_all_but(MemoryBudget& memory, std::uint64_t left_bytes) {
-  const BudgetUsage usage = memory.usage();
-  auto taken = memory.try_reserve(usage.limit_bytes - usage.used_bytes - left_bytes);
-  REQUIRE(taken);
-  return *std::move(taken);
-}
-
 BsonDoc insert_of(std::size_t text_bytes) {
   BsonWriter out;
   out.append("insert", "docs");

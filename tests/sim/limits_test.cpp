@@ -295,11 +295,8 @@ TEST_CASE("a first message that no memory is there for is not cut for that") {
   exec::Shared& shared = world.shared();
   shared.parameters.handshake_ms = 2'000;
   std::vector<Reservation> others;
-  for (MemoryBudget* budget : {&shared.memory.process, shared.memory.request_queue.large()}) {
-    const BudgetUsage usage = budget->usage();
-    const std::uint64_t left = budget == &shared.memory.process ? 64 * limits::kib : 0;
-    others.push_back(budget->try_reserve(usage.limit_bytes - usage.used_bytes - left).value());
-  }
+  others.push_back(take_all_but(shared.memory.process, 64 * limits::kib));
+  others.push_back(take_all_but(*shared.memory.request_queue.large()));
   auto client = world.client();
   const BsonDoc large = json(fmt::format(R"({{"ping": 1, "x": "{}", "$db": "admin"}})", std::string(900'000, 'x')));
   const auto waits = start(world, *client, large);

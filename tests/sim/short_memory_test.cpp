@@ -41,6 +41,16 @@ std::vector<std::string> labels_of(const BsonDoc& reply) {
   return labels;
 }
 
+// All that commands can get.
+std::vector<Reservation> take_all(SimWorld& world) {
+  exec::ProcessMemory& memory = world.shared().memory;
+  std::vector<Reservation> all;
+  for (MemoryBudget* budget : {&memory.process, memory.work_queue.small(), memory.work_queue.large()}) {
+    all.push_back(take_all_but(*budget));
+  }
+  return all;
+}
+
 }  // namespace
 
 TEST_CASE("a request without room waits, then is refused, and the connection lives on") {
@@ -233,10 +243,9 @@ TEST_CASE("shards are known and can be connected to while nothing at all is left
   store_documents(world, 10);
   world.run_for(seconds(10));  // the pools are empty
   exec::Shared& shared = world.shared();
-  auto others = shared.memory.process.try_reserve(limit_bytes - shared.memory.process.usage().used_bytes);
-  auto small = shared.memory.work_queue.small()->try_reserve(shared.memory.work_queue.small()->usage().limit_bytes);
-  auto large = shared.memory.work_queue.large()->try_reserve(shared.memory.work_queue.large()->usage().limit_bytes);
-  REQUIRE((others && small && large));
+  Reservation others = take_all_but(shared.memory.process);
+  Reservation small = take_all_but(*shared.memory.work_queue.small());
+  Reservation large = take_all_but(*shared.memory.work_queue.large());
   auto client = world.client();
   const auto found = start(world, *client, json(R"({"find": "docs", "filter": {"_id": 3}, "$db": "app"})"));
   for (int i = 0; i < 60; ++i) {
@@ -245,13 +254,13 @@ TEST_CASE("shards are known and can be connected to while nothing at all is left
       CHECK(shard.hosts.at(0).known);
       if (shard.name == "shard0") CHECK(shard.hosts.at(0).created > 0);
     }
-    if (i == 20) small->release();  // for the answer alone
+    if (i == 20) small.release();  // for the answer alone
   }
   REQUIRE(found->done);
   REQUIRE(found->reply);
   INFO(to_json(*found->reply));
-  others->release();
-  large->release();
+  others.release();
+  large.release();
   CHECK(is_ok(call(world, *client, R"({"find": "docs", "filter": {"_id": 3}, "$db": "app"})")));
   client->close();
   world.run_for(seconds(1));
@@ -361,11 +370,7 @@ TEST_CASE("a getMore whose reply finds no memory at all gets it when some comes 
   SimWorldOptions options = sharded_world(shards, 100);
   options.memory_limit_bytes = limit_bytes;
   SimWorld world(std::move(options));
-  for (int id = 0; id < 200; ++id) {
-    BsonWriter out;
-    out.append("_id", std::int64_t{id}).append("text", std::string(2000, 'x'));
-    world.shard(static_cast<std::size_t>(id) % shards).store("app.docs", std::move(out).finish());
-  }
+  store_documents(world, 200 / static_cast<int>(shards), 2000);
   auto client = world.client();
   const std::string_view find = sorted ? R"({"find": "docs", "sort": {"_id": 1}, "batchSize": 10, "$db": "app"})"
                                        : R"({"find": "docs", "batchSize": 10, "$db": "app"})";
@@ -374,17 +379,11 @@ TEST_CASE("a getMore whose reply finds no memory at all gets it when some comes 
   const std::int64_t id = cursor_id(reply);
   REQUIRE(id > 0);
   for (std::size_t i = 0; i < shards; ++i) world.shard(i).delay = milliseconds(200);
-  const BsonDoc more = json(fmt::format(
-      R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", "batchSize": 60, "$db": "app"}})", id));
-  const auto waiting = start(world, *client, more);
+  const std::string more = get_more(id, 60);
+  const auto waiting = start(world, *client, json(more));
   world.run_for(milliseconds(100));
   {
-    exec::ProcessMemory& memory = world.shared().memory;
-    std::vector<Reservation> others;
-    for (MemoryBudget* budget : {&memory.process, memory.work_queue.small(), memory.work_queue.large()}) {
-      const BudgetUsage usage = budget->usage();
-      others.push_back(budget->try_reserve(usage.limit_bytes - usage.used_bytes).value());
-    }
+    const std::vector<Reservation> others = take_all(world);
     world.run_for(seconds(5));
     CHECK_FALSE(waiting->done);
   }
@@ -396,7 +395,7 @@ TEST_CASE("a getMore whose reply finds no memory at all gets it when some comes 
     REQUIRE(is_ok(reply));
     returned += batch_of(reply).size();
     if (cursor_id(reply) == 0) break;
-    reply = *try_call(world, *client, more);
+    reply = call(world, *client, more);
   }
   CHECK(returned == 200);
   client->close();
@@ -405,9 +404,7 @@ TEST_CASE("a getMore whose reply finds no memory at all gets it when some comes 
 }
 
 TEST_CASE("of merges that wait for one another's memory the last one ends, and the others go on") {
-  SimWorldOptions options = sharded_world(2, 100);
-  options.memory_limit_bytes = limit_bytes;
-  SimWorld world(std::move(options));
+  SimWorld world(small_world());
   store_documents(world, 100);
   const auto first = world.client();
   const auto last = world.client();
@@ -415,16 +412,9 @@ TEST_CASE("of merges that wait for one another's memory the last one ends, and t
   for (SimClient* client : {first.get(), last.get()}) {
     const BsonDoc reply =
         call(world, *client, R"({"find": "docs", "filter": {}, "sort": {"_id": 1}, "batchSize": 10, "$db": "app"})");
-    more.push_back(json(fmt::format(
-        R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", "batchSize": 1000, "$db": "app"}})",
-        cursor_id(reply))));
+    more.push_back(json(get_more(cursor_id(reply), 1000)));
   }
-  exec::ProcessMemory& memory = world.shared().memory;
-  std::vector<Reservation> others;
-  for (MemoryBudget* budget : {&memory.process, memory.work_queue.small(), memory.work_queue.large()}) {
-    const BudgetUsage usage = budget->usage();
-    others.push_back(budget->try_reserve(usage.limit_bytes - usage.used_bytes).value());
-  }
+  std::vector<Reservation> others = take_all(world);
   set_level(world, PressureLevel::critical);
   const auto goes_on = start(world, *first, std::move(more[0]));
   world.run_for(milliseconds(100));

@@ -114,6 +114,14 @@ inline std::uint64_t open_shard_cursors(SimWorld& world) {
   return open;
 }
 
+// What others hold: all of this budget's memory but so much.
+inline Reservation take_all_but(MemoryBudget& memory, std::uint64_t left_bytes = 0) {
+  const BudgetUsage usage = memory.usage();
+  auto taken = memory.try_reserve(usage.limit_bytes - usage.used_bytes - left_bytes);
+  REQUIRE(taken);
+  return *std::move(taken);
+}
+
 inline void set_level(SimWorld& world, PressureLevel level) {
   const LevelChange change{world.shared().pressure.level(), level, PressureCause::budget, 0.9};
   world.shared().pressure.publish({}, change);

@@ -51,14 +51,6 @@ void check_whole(SimWorld& world, const std::optional<BsonDoc>& reply) {
   }
 }
 
-Reservation take_all_but(SimWorld& world, std::uint64_t left_bytes) {
-  MemoryBudget& memory = world.shared().memory.process;
-  const BudgetUsage usage = memory.usage();
-  auto taken = memory.try_reserve(usage.limit_bytes - usage.used_bytes - left_bytes);
-  REQUIRE(taken);
-  return *std::move(taken);
-}
-
 }  // namespace
 
 TEST_CASE("a client that takes its reply slowly keeps no memory for its request") {
@@ -96,15 +88,12 @@ TEST_CASE("a client that stops reading while memory is short is not cut in mid-r
   REQUIRE(world.shared().metrics.streamed_replies.value() == 1);
   // The relay waits for its shard and holds nothing; now there is nothing left.
   CHECK(world.shared().memory.replies.usage().used_bytes == 0);
-  Reservation others = take_all_but(world, 0);
+  Reservation others = take_all_but(world.shared().memory.process, 0);
   exec::Shared& shared = world.shared();
-  auto small =
-      shared.memory.work_queue.small()->try_reserve(shared.memory.work_queue.small()->usage().limit_bytes);
-  REQUIRE(small);
+  Reservation small = take_all_but(*shared.memory.work_queue.small());
   std::optional<Reservation> large;
   if (!reserve_is_free) {
-    large = shared.memory.work_queue.large()->try_reserve(shared.memory.work_queue.large()->usage().limit_bytes);
-    REQUIRE(large);
+    large = take_all_but(*shared.memory.work_queue.large());
   }
   client->holds = true;
   FaultOptions narrow;
@@ -121,7 +110,7 @@ TEST_CASE("a client that stops reading while memory is short is not cut in mid-r
   CHECK(shared.metrics.stream_refusals.value() == 0);
   CHECK(shared.metrics.stream_failures.value() == 0);
   others.release();
-  small->release();
+  small.release();
   client->close();
   world.run_for(seconds(1));
   require_quiet(world);
@@ -146,7 +135,7 @@ TEST_CASE("a crowd of streams whose clients stall at once is not cut for want of
   world.run_for(seconds(5));
   REQUIRE(shared.metrics.streamed_replies.value() == crowd);
   // Memory is just not scarce: each of them alone would find room.
-  Reservation others = take_all_but(world, 3 * limits::mib / 2 + 32 * limits::kib);
+  Reservation others = take_all_but(world.shared().memory.process, 3 * limits::mib / 2 + 32 * limits::kib);
   for (const auto& client : clients) client->holds = true;
   FaultOptions narrow;
   narrow.window_bytes = 64 * 1024;
@@ -205,7 +194,7 @@ void read_drop_by_drop(SimWorld& world, Stalled& stalled, bool others_wait, std:
   std::optional<Reservation> rest;
   std::shared_ptr<Pending> waiting;
   if (others_wait) {
-    rest = take_all_but(world, 100'000);
+    rest = take_all_but(world.shared().memory.process, 100'000);
     waiting = start(world, *other, json(R"({"find": "docs", "filter": {}, "sort": {"_id": 1}, "$db": "app"})"));
   }
   world.run_for(seconds(25));

@@ -111,26 +111,19 @@ TEST_CASE("an unsorted scan over several shards holds next to nothing") {
 }
 
 TEST_CASE("what is left of an unsorted first batch brings little more into memory") {
-  SimWorldOptions options = sharded_world(3, 1000);
+  SimWorldOptions options = sharded_world(3, 3000);
   options.faults.window_bytes = 256 * 1024;
   SimWorld world(std::move(options));
-  constexpr int stored = 9000;
-  for (int id = 0; id < stored; ++id) {
-    BsonWriter out;
-    out.append("_id", std::int64_t{id}).append("text", std::string(1000, 'x'));
-    world.shard(static_cast<std::size_t>(id % 3)).store("app.docs", std::move(out).finish());
-  }
+  store_documents(world, 3000, 1000);
   auto client = world.client();
   BsonDoc reply = call(world, *client, R"({"find": "docs", "filter": {}, "$db": "app"})");
   std::size_t returned = batch_of(reply).size();
   while (cursor_id(reply) != 0) {
-    reply = call(world, *client,
-                 fmt::format(R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", "$db": "app"}})",
-                             cursor_id(reply)));
+    reply = call(world, *client, get_more(cursor_id(reply)));
     REQUIRE(is_ok(reply));
     returned += batch_of(reply).size();
   }
-  CHECK(returned == stored);
+  CHECK(returned == 9000);
   CHECK(world.shared().metrics.streamed_replies.value() == 3);
   CHECK(world.shared().memory.cursors.usage().peak_bytes < 3 * limits::reply_complete_bytes_max * 3 / 2);
   client->close();
