@@ -33,6 +33,14 @@ MutableBytes receive_scratch() noexcept {
 // length. It is also the size of the smallest OP_MSG with a body.
 constexpr std::size_t empty_document_bytes = 5;
 constexpr std::size_t start_bytes = wire::op_msg_prefix_bytes + empty_document_bytes;
+// Where a reply goes at first, of whose start `have` bytes are there. Without room for a reply no more than its start
+// is read: what comes with that would need memory while the reply waits.
+MutableBytes room_for_start(const MemoryBudget& budget, std::size_t have) noexcept {
+  const MutableBytes scratch = receive_scratch();
+  const bool all = budget.has_room(limits::reply_complete_bytes_max);
+  return (all ? scratch : scratch.first(start_bytes)).subspan(have);
+}
+
 // Compressing a shorter command does not pay.
 constexpr std::size_t compression_threshold_bytes = 512;
 
@@ -454,9 +462,7 @@ void Connection::Receiving::on_timer() {
 
 // False: it is not known yet.
 bool Connection::Receiving::reads_whole() {
-  // Without room for a reply its start alone is read: what comes with it would need memory while the reply waits.
-  const MutableBytes scratch = receive_scratch();
-  const MutableBytes into = budget_.has_room(limits::reply_complete_bytes_max) ? scratch : scratch.first(start_bytes);
+  const MutableBytes into = room_for_start(budget_, 0);
   got_ = connection_.transport_->try_read(into);
   all_came_ = got_.bytes < into.size();
   if (!got_.ok()) return !got_.would_block();
@@ -482,7 +488,7 @@ Result<Reply> Connection::Receiving::await_resume() {
   return got_.would_block() ? connection_.wait_failed(timed_out_) : connection_.read_failed(got_);
 }
 
-// The first `have` bytes are in the scratch.
+// The first `have` bytes are in the scratch. `all_came`: the last read emptied the socket.
 Task<Result<Reply>> Connection::receive_more(MemoryBudget& budget, bool stream, TimePoint deadline, Buffer* room,
                                              ShardWait* first_byte, std::size_t have, bool all_came) {
   Incoming incoming;
@@ -500,11 +506,12 @@ Task<Result<Reply>> Connection::receive_more(MemoryBudget& budget, bool stream, 
     const bool ready = co_await readable;
     if (!ready) co_return wait_failed(readable.timed_out());
     std::copy_n(early.begin(), have, scratch.begin());
-    const IoResult got = transport_->try_read(scratch.subspan(have));
+    const MutableBytes into = room_for_start(budget, have);
+    const IoResult got = transport_->try_read(into);
     if (got.would_block()) continue;
     if (!got.ok()) co_return read_failed(got);
     if (first_byte != nullptr) first_byte->end();
-    all_came = got.bytes < scratch.size() - have;
+    all_came = got.bytes < into.size();
     have += got.bytes;
   }
   if (auto sized = size_up(have, stream, incoming); sized.has_error()) co_return sized.error();

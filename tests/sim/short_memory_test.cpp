@@ -366,9 +366,11 @@ TEST_CASE("a cursor goes on after a getMore for whose batch no room came") {
 TEST_CASE("a getMore whose reply finds no memory at all gets it when some comes back") {
   const std::size_t shards = GENERATE(std::size_t{1}, std::size_t{2});
   const bool sorted = GENERATE(false, true);
-  CAPTURE(shards, sorted);
+  const std::size_t read_bytes_max = GENERATE(std::size_t{0}, std::size_t{20});  // 20: less than a reply's start
+  CAPTURE(shards, sorted, read_bytes_max);
   SimWorldOptions options = sharded_world(shards, 100);
   options.memory_limit_bytes = limit_bytes;
+  options.faults.read_bytes_max = read_bytes_max;
   SimWorld world(std::move(options));
   store_documents(world, 200 / static_cast<int>(shards), 2000);
   auto client = world.client();
