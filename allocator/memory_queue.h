@@ -90,7 +90,7 @@ class MemoryQueue {
 
   bool somebody_waits() const noexcept { return line_waits() || outside_.first.load(std::memory_order_relaxed) != 0; }
   // A line exists: a new request that can wait joins it.
-  bool line_waits() const noexcept { return line_.first.load(std::memory_order_relaxed) != 0; }
+  bool line_waits() const noexcept { return first_in_line() != 0; }
   // A number for the request that is the first of the line; 0: none. While it stays the same, none gets memory.
   std::uint64_t first_in_line() const noexcept { return line_.first.load(std::memory_order_relaxed); }
   // No further request may wait.

@@ -101,7 +101,7 @@ Task<Result<std::vector<Buffer>>> take_rooms(Context& context, const Request& re
   }
 }
 
-bool has_room(const Context& context, std::uint64_t coming_bytes) noexcept {
+bool is_half_free(const Context& context, std::uint64_t coming_bytes) noexcept {
   const BudgetUsage usage = context.shared.memory.payload_usage();
   if (usage.limit_bytes == 0) return true;
   if (usage.used_bytes + coming_bytes > usage.limit_bytes / 2) return false;
@@ -111,7 +111,7 @@ bool has_room(const Context& context, std::uint64_t coming_bytes) noexcept {
 
 bool is_scarce(const Context& context, std::uint64_t coming_bytes) noexcept {
   // The level is sampled. Many requests at once use up memory faster than it changes.
-  return context.shared.pressure.at_least(PressureLevel::tight) || !has_room(context, coming_bytes);
+  return context.shared.pressure.at_least(PressureLevel::tight) || !is_half_free(context, coming_bytes);
 }
 
 OpeningShare::OpeningShare(Context& context, std::uint64_t bytes) noexcept

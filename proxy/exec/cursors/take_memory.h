@@ -67,8 +67,8 @@ class [[nodiscard]] TakeCopyRoom {
 Task<Result<std::vector<Buffer>>> take_rooms(Context& context, const Request& request, std::size_t count,
                                              std::size_t bytes_each);
 
-// Are `coming_bytes` and about half of the memory free? Of this moment: is_scarce() also remembers the last seconds.
-bool has_room(const Context& context, std::uint64_t coming_bytes) noexcept;
+// Is about half of the memory free, beside `coming_bytes`? At this moment: is_scarce() also remembers the last seconds.
+bool is_half_free(const Context& context, std::uint64_t coming_bytes) noexcept;
 
 // Is memory so short that memory for a reply must be taken before the shard is asked? A getMore whose reply finds no
 // memory has lost documents. `coming_bytes`: what others will take soon.

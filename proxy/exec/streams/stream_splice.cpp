@@ -62,9 +62,8 @@ bool may_splice(Relay& relay) noexcept {
   Context& context = relay.context;
   const bool can = relay.splices && relay.left >= splice_bytes_least && relay.unsent.empty() && !relay.client_gone &&
                    relay.client.can_splice() && relay.stream.reply.lease->transport().can_splice();
-  if (!can || context.shared.pressure.at_least(PressureLevel::critical) || !has_room(context, SplicePipe::bytes_max)) {
-    return false;
-  }
+  if (!can || context.shared.pressure.at_least(PressureLevel::critical)) return false;
+  if (!is_half_free(context, SplicePipe::bytes_max)) return false;
   const SpliceReplies wanted = context.shared.parameters.splice_replies.load(std::memory_order_relaxed);
   return context.splice_choice.splices(wanted, Clock::now());
 }
