@@ -9,40 +9,46 @@
 
 namespace spillway {
 
-namespace {
-
-struct BlockChoice {
+struct Buffer::BlockChoice {
   Heap* heap;  // null: small_blocks
   std::size_t bytes;
+
+  explicit BlockChoice(std::size_t capacity) noexcept : heap(nullptr), bytes(small_blocks::rounded(capacity)) {
+    if (bytes < block_bytes_min) return;
+    heap = &BufferHeaps::current();
+    bytes = heap->block_bytes(capacity);
+  }
 };
 
-BlockChoice block_for(std::size_t capacity) noexcept {
-  const std::size_t small = small_blocks::rounded(capacity);
-  if (small < block_bytes_min) return {nullptr, small};
-  Heap& heap = BufferHeaps::current();
-  return {&heap, heap.block_bytes(capacity)};
-}
-
-}  // namespace
-
-std::size_t Buffer::charged_bytes(std::size_t capacity) noexcept { return block_for(capacity).bytes; }
+std::size_t Buffer::charged_bytes(std::size_t capacity) noexcept { return BlockChoice(capacity).bytes; }
 
 std::optional<Buffer> Buffer::allocate(MemoryBudget& budget, std::size_t capacity) noexcept {
   static_assert(block_bytes_min <= small_blocks::block_bytes_max);
   // No heap gives out more, and rounding up could wrap around.
   if (capacity > static_cast<std::size_t>(PTRDIFF_MAX)) return std::nullopt;
-  const auto [heap, bytes] = block_for(capacity);
-  auto reservation = budget.try_reserve(bytes);
-  if (!reservation) return std::nullopt;
+  const BlockChoice choice(capacity);
+  auto paid = budget.try_reserve(choice.bytes);
+  if (!paid) return std::nullopt;
+  return take(choice, capacity, *std::move(paid));
+}
+
+std::optional<Buffer> Buffer::allocate(Reservation& paid, std::size_t capacity) noexcept {
+  if (capacity > paid.bytes()) return std::nullopt;
+  const BlockChoice choice(capacity);
+  if (choice.bytes > paid.bytes()) return std::nullopt;
+  return take(choice, capacity, paid.split(choice.bytes));
+}
+
+std::optional<Buffer> Buffer::take(BlockChoice choice, std::size_t capacity, Reservation paid) noexcept {
   Buffer buffer;
-  if (heap != nullptr) {
-    buffer.block_ = heap->take(capacity);
+  if (choice.heap != nullptr) {
+    buffer.block_ = choice.heap->take(capacity);
   } else {
-    buffer.block_ = {static_cast<std::uint8_t*>(small_blocks::take(bytes)), bytes, nullptr, nullptr};
+    buffer.block_ = {static_cast<std::uint8_t*>(small_blocks::take(choice.bytes)), choice.bytes, nullptr, nullptr};
   }
   if (buffer.block_.data == nullptr) return std::nullopt;
-  assert(buffer.block_.bytes == bytes);
-  buffer.reservation_ = std::move(*reservation);
+  assert(buffer.block_.bytes == choice.bytes);
+  buffer.reservation_ = std::move(paid);
   return buffer;
 }
 

@@ -17,6 +17,8 @@ namespace spillway {
 // Move-only owner of `capacity()` bytes, of which the first `size()` are filled. Not thread-safe;
 // may be moved to another thread. Moving does not move the bytes: views stay valid.
 class Buffer {
+  struct BlockChoice;
+
  public:
   Buffer() noexcept = default;
   Buffer(Buffer&& other) noexcept
@@ -39,6 +41,8 @@ class Buffer {
   // nullopt: the budget refused, or there is no memory. Charges the whole block that is taken,
   // which is also the buffer's capacity.
   static std::optional<Buffer> allocate(MemoryBudget& budget, std::size_t capacity) noexcept;
+  // The same out of what is reserved already. nullopt: that is too little, or there is no memory; `paid` stays.
+  static std::optional<Buffer> allocate(Reservation& paid, std::size_t capacity) noexcept;
   // What allocate() charges for it now: the whole block. At most PTRDIFF_MAX.
   static std::size_t charged_bytes(std::size_t capacity) noexcept;
 
@@ -57,6 +61,7 @@ class Buffer {
   void reset() noexcept { *this = Buffer(); }
 
  private:
+  static std::optional<Buffer> take(BlockChoice choice, std::size_t capacity, Reservation paid) noexcept;
   void give_back() noexcept;  // REQUIRES a block; leaves the members as they are
 
   Block block_;

@@ -141,7 +141,9 @@ bool ClusterCursor::passes_through() const noexcept {
 }
 
 std::size_t ClusterCursor::buffered_bytes() const noexcept {
-  std::size_t bytes = kept.bytes() + (stage ? stage->held_bytes() : 0) + (changes ? changes->held_bytes() : 0);
+  std::size_t bytes = kept.bytes() + working_set.bytes();
+  if (stage) bytes += stage->held_bytes();
+  if (changes) bytes += changes->held_bytes();
   for (const RemoteCursor& remote : remotes) {
     for (const Batch& batch : remote.batches) bytes += batch.held_bytes();
     for (const SpillTicket& ticket : remote.parked) bytes += ticket.memory_bytes();

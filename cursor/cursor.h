@@ -2,6 +2,7 @@
 // it out of the registry on any worker.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -138,6 +139,7 @@ struct CursorClient {
   std::uint64_t key = 0;    // hash of the client metadata; two copies of a program have the same
   std::int64_t connection_id = 0;
   bool load_balanced = false;  // its cursors end with the connection
+  std::atomic<bool> connected{true};  // the connection is open
 
   // Cursors with the same value count as one client's when memory is shared out.
   bool same_holder(const CursorClient& other) const noexcept {
@@ -175,6 +177,7 @@ struct ClusterCursor {
   std::string originating_command;  // BSON, at most limits::originating_command_bytes_max
   std::string comment;          // a BSON element that getMores repeat, or empty
   Reservation kept;             // pays for what it keeps of its request, if that is large
+  Reservation working_set;      // of a merge: for replies that it needs to go on (exec/cursors/working_set.h)
 
   std::int64_t created_ms = 0;  // wall clock, for currentOp
   // On the steady clock, from its command's maxTimeMS; 0: none. It moves on by the time for which the cursor was idle.

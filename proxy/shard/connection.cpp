@@ -35,10 +35,15 @@ constexpr std::size_t empty_document_bytes = 5;
 constexpr std::size_t start_bytes = wire::op_msg_prefix_bytes + empty_document_bytes;
 // Where a reply goes at first, of whose start `have` bytes are there. Without room for a reply no more than its start
 // is read: what comes with that would need memory while the reply waits.
-MutableBytes room_for_start(const MemoryBudget& budget, std::size_t have) noexcept {
+MutableBytes room_for_start(const MemoryBudget& budget, const Reservation* room, std::size_t have) noexcept {
   const MutableBytes scratch = receive_scratch();
-  const bool all = budget.has_room(limits::reply_complete_bytes_max);
+  const bool paid = room != nullptr && room->bytes() >= Buffer::charged_bytes(scratch.size());
+  const bool all = paid || budget.has_room(limits::reply_complete_bytes_max);
   return (all ? scratch : scratch.first(start_bytes)).subspan(have);
+}
+
+std::optional<Buffer> allocate_from(Reservation* room, std::size_t bytes) noexcept {
+  return room != nullptr ? Buffer::allocate(*room, bytes) : std::nullopt;
 }
 
 // Compressing a shorter command does not pay.
@@ -275,15 +280,16 @@ Result<void> Connection::size_up(std::size_t have_bytes, bool stream, Incoming& 
 }
 
 // Memory is short: the rest of the reply stays in the socket meanwhile.
-Task<Result<Buffer>> Connection::wait_for_room(Bytes have, MemoryBudget& budget, std::size_t wanted,
-                                               TimePoint deadline) {
+Task<Result<Buffer>> Connection::wait_for_room(Bytes have, MemoryBudget& budget, Reservation* room,
+                                               std::size_t wanted, TimePoint deadline) {
   std::array<std::uint8_t, start_bytes> few;
   Buffer many;
   if (have.size() <= few.size()) {
     std::copy(have.begin(), have.end(), few.begin());
     have = Bytes(few).first(have.size());
   } else {
-    auto buffer = allocate_now(budget, have.size());
+    auto buffer = allocate_from(room, have.size());
+    if (!buffer) buffer = allocate_now(budget, have.size());
     if (!buffer) co_return broken_by(memory_refused(budget, wanted, "a shard's reply"));
     buffer->append(have.data(), have.size());
     many = *std::move(buffer);
@@ -342,7 +348,7 @@ IoResult Connection::note_rest(IoResult got, std::size_t wanted) {
 }
 
 Task<Result<Buffer>> Connection::decompressed(const Incoming& incoming, const Buffer& envelope,
-                                              MemoryBudget& budget, Buffer* room,
+                                              MemoryBudget& budget, Reservation* room,
                                               TimePoint deadline) {
   auto header = wire::parse_compressed(envelope.bytes());
   if (header.has_error()) co_return broken_by(header.error());
@@ -353,12 +359,12 @@ Task<Result<Buffer>> Connection::decompressed(const Incoming& incoming, const Bu
   const std::size_t size = limits::message_header_bytes + header->uncompressed_size;
   if (size < start_bytes) co_return broken_by(protocol_error("a reply is too short"));
   Buffer plain;
-  if (room != nullptr && *room && room->capacity() >= size) {
-    plain = std::move(*room);
+  if (auto paid = allocate_from(room, size)) {
+    plain = *std::move(paid);
   } else if (auto buffer = allocate_now(budget, size)) {
     plain = *std::move(buffer);
   } else {
-    auto waited = co_await wait_for_room({}, budget, size, deadline);
+    auto waited = co_await wait_for_room({}, budget, room, size, deadline);
     if (waited.has_error()) co_return waited.error();
     plain = *std::move(waited);
   }
@@ -413,7 +419,8 @@ Result<Reply> Connection::finish_reply(Buffer&& bytes, const Incoming& incoming)
 
 // The first `have` bytes of a reply are in the scratch. nullopt: they are not all of it, or wrong, or there is no
 // memory for them now.
-std::optional<Buffer> Connection::take_whole(std::size_t have, MemoryBudget& budget, Incoming& incoming) {
+std::optional<Buffer> Connection::take_whole(std::size_t have, MemoryBudget& budget, Reservation* room,
+                                             Incoming& incoming) {
   if (have < start_bytes) return std::nullopt;
   const Bytes bytes = receive_scratch().first(have);
   incoming.header = wire::load_header(bytes);
@@ -422,7 +429,8 @@ std::optional<Buffer> Connection::take_whole(std::size_t have, MemoryBudget& bud
       incoming.header.response_to != next_request_id_) {
     return std::nullopt;
   }
-  auto buffer = allocate_now(budget, have);
+  auto buffer = allocate_from(room, have);
+  if (!buffer) buffer = allocate_now(budget, have);
   if (!buffer) return std::nullopt;
   buffer->append(bytes.data(), have);
   awaiting_reply_ = false;
@@ -430,7 +438,7 @@ std::optional<Buffer> Connection::take_whole(std::size_t have, MemoryBudget& bud
 }
 
 Connection::Receiving::Receiving(Connection& connection, MemoryBudget& budget, bool stream, TimePoint deadline,
-                                 Buffer* room, ShardWait* first_byte) noexcept
+                                 Reservation* room, ShardWait* first_byte) noexcept
     : connection_(connection),
       budget_(budget),
       deadline_(deadline),
@@ -438,7 +446,7 @@ Connection::Receiving::Receiving(Connection& connection, MemoryBudget& budget, b
       first_byte_(first_byte),
       stream_(stream) {}
 
-Connection::Receiving Connection::receive(MemoryBudget& budget, bool stream, TimePoint deadline, Buffer* room,
+Connection::Receiving Connection::receive(MemoryBudget& budget, bool stream, TimePoint deadline, Reservation* room,
                                           ShardWait* first_byte) {
   return {*this, budget, stream, deadline, room, first_byte};
 }
@@ -462,12 +470,12 @@ void Connection::Receiving::on_timer() {
 
 // False: it is not known yet.
 bool Connection::Receiving::reads_whole() {
-  const MutableBytes into = room_for_start(budget_, 0);
+  const MutableBytes into = room_for_start(budget_, room_, 0);
   got_ = connection_.transport_->try_read(into);
   all_came_ = got_.bytes < into.size();
   if (!got_.ok()) return !got_.would_block();
   if (first_byte_ != nullptr) first_byte_->end();
-  if (room_ == nullptr) whole_ = connection_.take_whole(got_.bytes, budget_, incoming_);
+  whole_ = connection_.take_whole(got_.bytes, budget_, room_, incoming_);
   return whole_.has_value();
 }
 
@@ -489,7 +497,7 @@ Result<Reply> Connection::Receiving::await_resume() {
 }
 
 // The first `have` bytes are in the scratch. `all_came`: the last read emptied the socket.
-Task<Result<Reply>> Connection::receive_more(MemoryBudget& budget, bool stream, TimePoint deadline, Buffer* room,
+Task<Result<Reply>> Connection::receive_more(MemoryBudget& budget, bool stream, TimePoint deadline, Reservation* room,
                                              ShardWait* first_byte, std::size_t have, bool all_came) {
   Incoming incoming;
   std::array<std::uint8_t, start_bytes> early;  // bytes that came before the start was complete
@@ -506,7 +514,7 @@ Task<Result<Reply>> Connection::receive_more(MemoryBudget& budget, bool stream, 
     const bool ready = co_await readable;
     if (!ready) co_return wait_failed(readable.timed_out());
     std::copy_n(early.begin(), have, scratch.begin());
-    const MutableBytes into = room_for_start(budget, have);
+    const MutableBytes into = room_for_start(budget, room, have);
     const IoResult got = transport_->try_read(into);
     if (got.would_block()) continue;
     if (!got.ok()) co_return read_failed(got);
@@ -518,18 +526,14 @@ Task<Result<Reply>> Connection::receive_more(MemoryBudget& budget, bool stream, 
   // No suspension since the read: the bytes are still in the scratch.
   const Bytes start = receive_scratch().first(have);
   Result<Buffer> started = Buffer();
-  const bool fits_room = room != nullptr && *room && room->capacity() >= incoming.wanted_bytes;
-  if (fits_room && !incoming.compressed) {
-    room->append(start.data(), start.size());
-    started = std::move(*room);
-  } else if (auto buffer = allocate_now(budget, incoming.wanted_bytes)) {
-    buffer->append(start.data(), start.size());
-    started = *std::move(buffer);
-  } else if (fits_room) {
-    room->append(start.data(), start.size());
-    started = std::move(*room);
+  auto paid = incoming.compressed ? std::nullopt : allocate_from(room, incoming.wanted_bytes);
+  if (!paid) paid = allocate_now(budget, incoming.wanted_bytes);
+  if (!paid && incoming.compressed) paid = allocate_from(room, incoming.wanted_bytes);
+  if (paid) {
+    paid->append(start.data(), start.size());
+    started = *std::move(paid);
   } else {
-    started = co_await wait_for_room(start, budget, incoming.wanted_bytes, deadline);
+    started = co_await wait_for_room(start, budget, room, incoming.wanted_bytes, deadline);
     if (started.has_error()) co_return started.error();
     if (broken_) co_return wait_failed(false);  // meanwhile
   }

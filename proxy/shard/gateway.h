@@ -111,7 +111,7 @@ struct CallOptions {
   RetryPolicy retry = RetryPolicy::none;
   TimePoint deadline = time_point_never;  // maxTimeMS; a long query alone is never cut
   MemoryBudget* budget = nullptr;         // pays for the reply. REQUIRED
-  Buffer* room = nullptr;                 // used for the reply, if it is large enough; outlives the call
+  Reservation* room = nullptr;            // pays for the reply, if it is large enough; outlives the call
   Interrupt* interrupt = nullptr;  // may end the call; outlives it
   Interrupt* until_sent = nullptr;  // without `interrupt`: may end the call as long as nothing was sent; outlives it
   ShardTime* time = nullptr;       // gets the time that the call waited for its shard; outlives it

@@ -83,7 +83,7 @@ Task<Result<Reply>> exchange(Connection& connection, DocView command, LinkBudget
   const bool sent = co_await connection.send(outgoing, deadline);
   std::optional<Error> failed;
   if (sent) {
-    auto room = Buffer::allocate(budgets.own, limits::handshake_reply_bytes);
+    auto room = budgets.own.try_reserve(Buffer::charged_bytes(limits::handshake_reply_bytes));
     auto received = co_await connection.receive(budgets.common, false, deadline, room ? &*room : nullptr);
     if (received.has_value()) co_return *std::move(received);
     failed = received.error();

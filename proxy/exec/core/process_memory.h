@@ -70,7 +70,6 @@ struct ProcessMemory {
   MemoryQueue work_queue{"workReserve"};
   MemoryQueue stranger_queue{"strangerReserve"};  // has none
   std::atomic<int> refusals_under_way{0};         // large messages that are being read and dropped
-  std::atomic<std::uint64_t> opening_bytes{0};    // expected, not reserved: OpeningShare
   std::atomic<std::int64_t> next_share_check_ns{0};  // take_from_large_holders
   std::uint32_t message_bytes_max = limits::message_bytes_max;  // hello's maxMessageSizeBytes; divide() sets it
   MemoryBudget requests{"requests", 0, &process};

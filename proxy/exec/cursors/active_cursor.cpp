@@ -11,6 +11,7 @@
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/read_ahead.h"
 #include "proxy/exec/cursors/take_memory.h"
+#include "proxy/exec/cursors/working_set.h"
 
 namespace spillway::exec {
 
@@ -29,6 +30,7 @@ Result<std::int64_t> ActiveCursor::finish(std::size_t documents, BatchOrigin ori
     if (auto refusal = charge_cursor(cursor_->charge)) return fail(*std::move(refusal));
   }
   cursor_->compact(context_->shared.memory.cursors);
+  keep_idle_working_set(*context_, *cursor_);
   if (is_new) return context_->shared.cursors.insert(std::move(cursor_), steady_ns());
   const std::int64_t id = cursor_->id;
   if (origin != BatchOrigin::streamed && read_ahead(*context_, *this)) return id;

@@ -14,7 +14,8 @@ std::int64_t compressed_batch_documents(double mean_document_bytes) noexcept {
 }
 
 std::size_t batch_bytes_max(const Request& request, bool sized) noexcept {
-  return request.compressed && !sized ? compressed_batch_bytes : limits::document_bytes_max;
+  if (sized) return limits::document_bytes_max;
+  return request.compressed ? compressed_batch_bytes : merged_batch_bytes;
 }
 
 bool is_read_to_compress(const Context& context, const Request& request,

@@ -7,6 +7,7 @@
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/parking.h"
 #include "proxy/exec/cursors/take_memory.h"
+#include "proxy/exec/cursors/working_set.h"
 #include "proxy/shard/topology.h"
 #include "proxy/wire/cursor_reply.h"
 
@@ -21,6 +22,8 @@ constexpr double unsorted_fetch_bytes = 4.0 * limits::mib;
 // batch.)
 constexpr double small_fetch_bytes = 0.25 * limits::mib;
 constexpr double fetch_bytes_least = 32.0 * limits::kib;
+// Of the free memory, one cursor's replies may take this part, so that many cursors leave one another something.
+constexpr double free_parts = 32;
 constexpr double passthrough_fetch_bytes = 15.0 * limits::mib;
 constexpr std::int64_t fetch_documents_max = 100'000;
 constexpr std::size_t counted_batch_bytes_max = 64 * limits::kib;
@@ -53,13 +56,15 @@ BsonDoc remote_get_more(const Context& context, const ClusterCursor& cursor,
   return std::move(command).finish();
 }
 
-std::int64_t documents_in_window(const Context& context, double mean_document_bytes, bool sorted) {
-  const bool scarce = is_scarce(context);
-  double window = scarce ? small_fetch_bytes : sorted ? sorted_fetch_bytes : unsorted_fetch_bytes;
-  // The memory that is left must be enough for a few dozen cursors over a few shards.
-  const auto limit = static_cast<double>(context.shared.memory.process.usage().limit_bytes);
-  if (limit > 0)
-    window = std::min(window, std::max(limit / (scarce ? 256 : 64), fetch_bytes_least));
+std::int64_t documents_in_window(const Context& context, double mean_document_bytes, bool sorted,
+                                 std::size_t shards) {
+  double window = is_scarce(context) ? small_fetch_bytes : sorted ? sorted_fetch_bytes : unsorted_fetch_bytes;
+  const BudgetUsage usage = context.shared.memory.payload_usage();
+  if (usage.limit_bytes > 0) {
+    const auto free = static_cast<double>(usage.limit_bytes - std::min(usage.limit_bytes, usage.used_bytes));
+    const double share = free / free_parts / static_cast<double>(shards);
+    window = std::min(window, std::max(share, fetch_bytes_least));
+  }
   return documents_in(window, mean_document_bytes);
 }
 
@@ -75,7 +80,7 @@ std::int64_t remote_batch_size(const Context& context, const ClusterCursor& curs
   }
   const std::int64_t fitting =
       passes ? documents_in(passthrough_fetch_bytes, cursor.mean_document_bytes)
-             : documents_in_window(context, cursor.mean_document_bytes, cursor.merge.sorted());
+             : documents_in_window(context, cursor.mean_document_bytes, cursor.merge.sorted(), cursor.remotes.size());
   return std::clamp<std::int64_t>(fitting, 1, wanted);
 }
 
@@ -144,43 +149,51 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, FetchOpti
   RecycledVector<BsonDoc> bodies;
   RecycledVector<ShardCommand> commands;
   RecycledVector<std::size_t> remotes;
+  RecycledVector<Reservation> rooms;
+  rooms.reserve(cursor.remotes.size());
   bodies.reserve(cursor.remotes.size());
   commands.reserve(cursor.remotes.size());
   remotes.reserve(cursor.remotes.size());
-  // Under memory pressure a request must not wait for memory while it holds memory that others wait for. The memory
-  // is reserved before the batch is requested: a batch without memory is lost.
-  const bool one_at_a_time = !how.ahead && is_scarce(context);
-  Buffer room;
-  bool asked = false;
-  for (std::size_t n = 0; n < cursor.remotes.size(); ++n) {
+  keep_working_set(context, cursor);
+  const bool limited = context.shared.memory.cursors.ceiling_bytes() != 0;
+  // Other documents must not wait with what waits for memory.
+  const bool scarce = !how.ahead && is_scarce(context);
+  bool waits = false;
+  for (std::size_t n = 0; n < cursor.remotes.size() && !waits; ++n) {
     const std::size_t i = (cursor.merge.next_remote + n) % cursor.remotes.size();
     RemoteCursor& remote = cursor.remotes[i];
-    if (one_at_a_time && asked) break;
     if (remote.must_unpark() && !how.ahead) {
-      asked = true;
+      if (scarce && !remotes.empty()) break;
+      waits = scarce;
       unparking.start(unpark_into(&context, &remote, how.interrupt, &failures));
       continue;
     }
     if (remote.id == 0 || !remote.parked.empty()) continue;
     if (how.ahead ? remote.batches.size() >= cursor.ahead.depth : remote.has_document()) continue;
-    asked = true;
     const bool as_before = how.ahead && cursor.from_one_shard;
     std::int64_t size = as_before ? cursor.ahead.batch_size : remote_batch_size(context, cursor, remote.shard, false);
     if (how.tops_up) size = std::min(size, documents_in(small_fetch_bytes, cursor.mean_document_bytes));
+    // The memory is there before the batch is requested: a batch without memory is lost.
+    Reservation room;
+    if (limited && !as_before) {
+      auto taken = room_for_reply(context, cursor, size);
+      if (!taken && (how.ahead || !remotes.empty())) break;
+      if (!taken) {
+        SPILLWAY_AWAIT(waited, take_reservation(context, Patience{how.interrupt, how.deadline},
+                                                context.shared.memory.cursors,
+                                                Buffer::charged_bytes(reply_bytes(cursor.mean_document_bytes, size)),
+                                                "a shard's batch"));
+        taken = *std::move(waited);
+        waits = true;
+      }
+      room = *std::move(taken);
+    }
+    rooms.push_back(std::move(room));
     bodies.push_back(remote_get_more(context, cursor, remote, size, {}));
     commands.emplace_back(remote.shard, RoutedBy::nothing(), shard::Command::of_body(bodies.back()));
     commands.back().host = shard::HostAddress{remote.host, remote.port};
+    if (rooms.back().bytes() > 0) commands.back().room = &rooms.back();
     remotes.push_back(i);
-    if (one_at_a_time) {
-      const double expected =
-          1.1 * cursor.mean_document_bytes * static_cast<double>(std::max<std::int64_t>(size, 1));
-      SPILLWAY_AWAIT(taken, take_buffer(context, Patience{how.interrupt, how.deadline}, context.shared.memory.cursors,
-                                        cursor.mean_document_bytes > 0 ? static_cast<std::size_t>(expected) + 4096
-                                                                       : limits::reply_complete_bytes_max,
-                                        "a shard's batch"));
-      room = *std::move(taken);
-      commands.back().room = &room;
-    }
   }
   shard::CallOptions options;
   options.budget = &context.shared.memory.cursors;
@@ -190,7 +203,7 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, FetchOpti
   options.user = how.user;
   options.bulk = true;
   auto outcomes = co_await call_shards(context, commands, options);
-  room.reset();
+  for (Reservation& room : rooms) give_back(context, cursor, std::move(room));
   co_await unparking.wait();
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
     RemoteCursor& remote = cursor.remotes[remotes[i]];
@@ -210,6 +223,7 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, FetchOpti
     cursor.broken = true;  // whatever it is: the batch is lost
     failures.add(*outcomes[i].error);
   }
+  keep_working_set(context, cursor);
   if (failures.error()) co_return *failures.error();
   co_return Result<void>();
 }

@@ -13,7 +13,7 @@ namespace spillway::exec {
 struct ShardOutcome;  // forward.h
 
 struct FillLimits {
-  std::int64_t documents_max = 0;  // 0: as many as fit into 16 MiB
+  std::int64_t documents_max = 0;  // 0: as many as fit (batch_bytes_max())
   TimePoint deadline = time_point_never;
   shard::Interrupt* interrupt = nullptr;
   bool whole = false;  // singleBatch: no later batch can bring what this one leaves out
@@ -23,9 +23,9 @@ struct FillLimits {
   const auth::User* user = nullptr;  // CallOptions::user
 };
 
-// Moves documents from the cursor (its buffers, then its shards) into `out`. Stops at documents_max, at 16 MiB, or at
-// the end of the cursor. Without documents_max and sort it also stops when the buffers are empty and `out` has enough.
-// If memory is short, a batch ends early, and an empty one waits.
+// Moves documents from the cursor (its buffers, then its shards) into `out`. Stops at documents_max, when `out` is full,
+// or at the end of the cursor. Without documents_max and sort it also stops when the buffers are empty and `out` has
+// enough. If memory is short, a batch ends early, and an empty one waits.
 // An error is final for the cursor, with one exception: after a refusal of memory (IngressRequestRateLimitExceeded) the
 // client may try again if `out` is empty and the cursor is not `broken`.
 Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimits limits, BatchBuilder& out);
@@ -50,8 +50,8 @@ BsonDoc remote_get_more(const Context& context, const ClusterCursor& cursor, con
 // `passes`: the reply goes to the client and is not buffered.
 std::int64_t remote_batch_size(const Context& context, const ClusterCursor& cursor, std::uint16_t shard,
                                bool passes);
-// How many documents of this mean size one of several shards may send at once; at least 1. Mean 0: not known.
-std::int64_t documents_in_window(const Context& context, double mean_document_bytes, bool sorted);
+// How many documents of this mean size one of `shards` shards may send at once; at least 1. Mean 0: not known.
+std::int64_t documents_in_window(const Context& context, double mean_document_bytes, bool sorted, std::size_t shards);
 
 // allowPartialResults: may a cursor go on without this shard, whose call failed? Yes for a shard that was not reached,
 // and for any failed getMore of an open shard cursor. No for the router's own refusals (no memory, no time, the

@@ -8,6 +8,7 @@
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/take_memory.h"
+#include "proxy/exec/cursors/working_set.h"
 
 namespace spillway::exec {
 
@@ -126,7 +127,9 @@ struct BatchFill {
   bool take() {
     moved_bytes += step_bytes;
     ++moved_documents;
-    return merge.take();
+    const bool last_of_reply = merge.take();
+    if (last_of_reply) keep_working_set(context, cursor);
+    return last_of_reply;
   }
   void tell_mean() noexcept {
     cursor.learn_mean(std::exchange(moved_bytes, 0), std::exchange(moved_documents, 0));

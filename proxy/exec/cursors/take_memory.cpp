@@ -54,51 +54,25 @@ Task<Result<Reservation>> take_reservation(Context& context, Patience patience,
   co_return *std::move(taken);
 }
 
+Task<Result<Reservation>> wait_to_open(Context& context, const Request& request, MemoryBudget& budget,
+                                       std::size_t bytes, std::size_t left, std::string_view what) {
+  const Patience patience{request.interrupt, request.deadline, open_wait_max};
+  const auto wanted = not_interrupted(patience.interrupt);
+  auto waiting = wait_for_reservation(context.loop, budget, bytes + left, end_of(patience), wanted, false);
+  auto taken = co_await waiting;
+  if (!taken) co_return refusal(patience, budget, bytes, what);
+  taken->shrink_to(bytes);
+  co_return *std::move(taken);
+}
+
 Task<Result<Reservation>> TakeCopyRoom::take() {
   MemoryBudget& budget = context_.shared.memory.writes;
   const std::size_t bytes = copies_ * request_.body.size();
   if (!context_.shared.memory.work_queue.somebody_waits()) {
     if (auto taken = budget.try_reserve(bytes)) co_return *std::move(taken);
   }
-  const Patience patience{request_.interrupt, request_.deadline, open_wait_max};
-  const auto wanted = not_interrupted(patience.interrupt);
-  auto waiting =
-      wait_for_reservation(context_.loop, budget, bytes, end_of(patience), wanted, false);
-  auto taken = co_await waiting;
-  if (!taken) co_return refusal(patience, budget, bytes, "a command for several shards");
-  co_return *std::move(taken);
-}
-
-Task<Result<std::vector<Buffer>>> take_rooms(Context& context, const Request& request,
-                                             std::size_t count, std::size_t bytes_each) {
-  MemoryBudget& budget = context.shared.memory.cursors;
-  const Patience patience{request.interrupt, request.deadline, open_wait_max};
-  const TimePoint deadline = end_of(patience);
-  const auto wanted = not_interrupted(request.interrupt);
-  std::vector<Buffer> rooms;
-  for (bool waited = false;; waited = true) {
-    // Open cursors need the memory of the reserve, or they could not go on.
-    const std::uint64_t lent = context.shared.memory.work_queue.usage().large.used_bytes;
-    const std::uint64_t wanted_bytes = count * Buffer::charged_bytes(bytes_each) + lent;
-    std::optional<Reservation> there;
-    if (waited || !context.shared.memory.work_queue.somebody_waits()) there = budget.try_reserve(wanted_bytes);
-    if (there) {
-      there->release();
-      for (std::size_t i = 0; i < count; ++i) {
-        auto room = Buffer::allocate(budget, bytes_each);
-        if (!room) break;
-        rooms.push_back(*std::move(room));
-      }
-      if (rooms.size() == count) co_return std::move(rooms);
-      rooms.clear();
-    }
-    auto waiting =
-        wait_for_reservation(context.loop, budget, wanted_bytes, deadline, wanted, false);
-    there = co_await waiting;
-    if (!there) {
-      co_return refusal(patience, budget, count * bytes_each, "a cursor over several shards");
-    }
-  }
+  auto waiting = wait_to_open(context_, request_, budget, bytes, 0, "a command for several shards");
+  co_return co_await waiting;
 }
 
 bool is_half_free(const Context& context, std::uint64_t coming_bytes) noexcept {
@@ -112,21 +86,6 @@ bool is_half_free(const Context& context, std::uint64_t coming_bytes) noexcept {
 bool is_scarce(const Context& context, std::uint64_t coming_bytes) noexcept {
   // The level is sampled. Many requests at once use up memory faster than it changes.
   return context.shared.pressure.at_least(PressureLevel::tight) || !is_half_free(context, coming_bytes);
-}
-
-OpeningShare::OpeningShare(Context& context, std::uint64_t bytes) noexcept
-    : context_(context), bytes_(bytes) {
-  context_.shared.memory.opening_bytes.fetch_add(bytes_, std::memory_order_relaxed);
-}
-
-OpeningShare::~OpeningShare() { release(); }
-
-void OpeningShare::release() noexcept {
-  context_.shared.memory.opening_bytes.fetch_sub(std::exchange(bytes_, 0), std::memory_order_relaxed);
-}
-
-bool OpeningShare::is_scarce() const noexcept {
-  return exec::is_scarce(context_, context_.shared.memory.opening_bytes.load(std::memory_order_relaxed));
 }
 
 std::optional<Error> refuse_new_cursor(Context& context, Client& client) {

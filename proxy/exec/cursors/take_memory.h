@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
-#include <vector>
 
 #include "allocator/buffer.h"
 #include "allocator/small_blocks.h"
@@ -34,10 +33,14 @@ Task<Result<Buffer>> take_buffer(Context& context, Patience patience, MemoryBudg
 Task<Result<Reservation>> take_reservation(Context& context, Patience patience, MemoryBudget& budget,
                                            std::size_t bytes, std::string_view what);
 
+// For an operation that has not begun: waits outside the queue, takes no reserve from running operations, and leaves
+// `left` bytes to them.
+Task<Result<Reservation>> wait_to_open(Context& context, const Request& request, MemoryBudget& budget,
+                                       std::size_t bytes, std::size_t left, std::string_view what);
+
 // co_await TakeCopyRoom(context, request): memory for `copies` of the request's body, rewritten by copy_command() and
 // similar functions. Hold it as long as the copies. Empty, without a coroutine frame, if they are small blocks: those
-// belong to no budget. For reads that have not begun: they wait outside the queue, and take no reserve from running
-// operations.
+// belong to no budget. For reads that have not begun.
 class [[nodiscard]] TakeCopyRoom {
  public:
   TakeCopyRoom(Context& context, const Request& request, std::size_t copies = 1) noexcept
@@ -62,34 +65,12 @@ class [[nodiscard]] TakeCopyRoom {
   std::optional<Task<Result<Reservation>>> waiting_;
 };
 
-// Memory for the first replies of `count` shards: all of it or nothing. A cursor that is being opened waits outside the
-// queue, and takes no reserve from open cursors.
-Task<Result<std::vector<Buffer>>> take_rooms(Context& context, const Request& request, std::size_t count,
-                                             std::size_t bytes_each);
-
 // Is about half of the memory free, beside `coming_bytes`? At this moment: is_scarce() also remembers the last seconds.
 bool is_half_free(const Context& context, std::uint64_t coming_bytes) noexcept;
 
 // Is memory so short that memory for a reply must be taken before the shard is asked? A getMore whose reply finds no
 // memory has lost documents. `coming_bytes`: what others will take soon.
 bool is_scarce(const Context& context, std::uint64_t coming_bytes = 0) noexcept;
-
-// The expected replies of cursors that are opened without taking memory first: many of them may be waiting before the
-// first reply is charged. Lives while its cursor waits for replies.
-class OpeningShare {
- public:
-  OpeningShare(Context& context, std::uint64_t bytes) noexcept;
-  OpeningShare(const OpeningShare&) = delete;
-  OpeningShare& operator=(const OpeningShare&) = delete;
-  ~OpeningShare();
-  // Will memory be scarce when all of these replies have come? Then take memory first, and release() this share.
-  bool is_scarce() const noexcept;
-  void release() noexcept;
-
- private:
-  Context& context_;
-  std::uint64_t bytes_;
-};
 
 // While memory is critical, a cursor that would buffer batches of several shards is not opened. Before that, idle
 // cursors of a client that holds more than half of the memory end, so that one client cannot lock out the others.

@@ -14,6 +14,7 @@
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/take_memory.h"
+#include "proxy/exec/cursors/working_set.h"
 #include "proxy/exec/read/change_stream.h"
 #include "proxy/exec/read/config_database.h"
 #include "proxy/exec/read/find.h"
@@ -129,13 +130,13 @@ bool tell_keys(const Request& request, const Targets& targets, const pipeline::S
   return !targets.simple_collation && divided.merge_sort && divided.window_only && request.routes->in_cluster();
 }
 
-BsonDoc scatter_command(const Request& request, const AggregateArguments& aggregate, DocView shard_part,
-                        bool passes_batch_size, bool shards_tell_keys = false) {
+BsonDoc scatter_command(const Request& request, DocView shard_part, std::optional<std::int64_t> batch_size,
+                        bool shards_tell_keys = false) {
   BsonWriter out;
   copy_command(out, request, {"pipeline", "cursor"});
   out.append_array("pipeline", shard_part);
   out.begin_document("cursor");
-  if (passes_batch_size && aggregate.first.size) out.append("batchSize", *aggregate.first.size);
+  if (batch_size) out.append("batchSize", *batch_size);
   out.end();
   if (shards_tell_keys) out.append("fromMongos", true).append("needsMerge", true);
   return std::move(out).finish();
@@ -150,7 +151,7 @@ Task<std::optional<Error>> ask_about_unseen(Context& context, Client& client, co
   const std::uint64_t question = absl::HashOf(pipeline::shape_of(unseen), targets.shards.front());
   if (context.accepted_stages.contains(question)) co_return std::nullopt;
   ActiveCursor cursor(context, make_cursor(client, request, aggregate.collection, Reservation()));
-  const BsonDoc body = scatter_command(request, aggregate, unseen, false);
+  const BsonDoc body = scatter_command(request, unseen, std::nullopt);
   auto refused = co_await open_remotes(context, request, *cursor, one, body);
   if (refused) co_return refused;
   if (context.accepted_stages.size() >= accepted_stages_max) context.accepted_stages.clear();
@@ -194,9 +195,15 @@ Task<Result<Response>> aggregate_here(Context& context, Client& client, const Re
   if (!cursor->passes_through()) {
     if (auto refused = refuse_new_cursor(context, client)) co_return *std::move(refused);
   }
-  BsonDoc body = scatter_command(request, aggregate, divided->shard_part, divided->window_only, shards_tell_keys);
-  auto failed = co_await open_remotes(context, request, *cursor, targets, body);
+  // What a stage here reads has another size than what the client asks for.
+  FirstBatch of_shards = divided->window_only ? aggregate.first : FirstBatch();
+  const FirstReplies first = first_replies(context, context.output_sizes.mean(cursor->ns), of_shards.documents_max(),
+                                           cursor->merge.sorted(), targets.shards.size());
+  if (first.documents < of_shards.documents_max()) of_shards.size = first.documents;
+  BsonDoc body = scatter_command(request, divided->shard_part, of_shards.size, shards_tell_keys);
+  auto failed = co_await open_remotes(context, request, *cursor, targets, body, first.bytes_each);
   if (failed) co_return *failed;
+  context.output_sizes.learn(cursor->ns, cursor->mean_document_bytes);
   body = BsonDoc();
   divided->shard_part = BsonDoc();
   room->release();

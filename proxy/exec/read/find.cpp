@@ -14,6 +14,7 @@
 #include "proxy/exec/cursors/compressed_batches.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/take_memory.h"
+#include "proxy/exec/cursors/working_set.h"
 #include "proxy/exec/read/config_database.h"
 #include "proxy/exec/read/find.h"
 #include "proxy/exec/read/sort_projection.h"
@@ -186,25 +187,28 @@ Task<std::optional<Error>> open_remotes(Context& context, const Request& request
   for (const catalog::ShardIndex shard : targets.shards) {
     commands.emplace_back(shard, targets.by(), shard::Command::of_body(body));
   }
-  std::vector<Buffer> rooms;
-  OpeningShare share(context, commands.size() * expected_bytes.value_or(0));
-  if (share.is_scarce()) {
-    share.release();
-    // Without a known size, the guess is the largest reply in one piece.
-    auto taking = take_rooms(context, request, commands.size(),
-                             expected_bytes.value_or(limits::reply_complete_bytes_max));
+  // Where the size is not known, the guess is large: it is not taken without need.
+  if (expected_bytes || is_scarce(context)) {
+    auto taking = take_working_set(context, request, cursor, commands.size(),
+                                   expected_bytes.value_or(limits::reply_complete_bytes_max));
     auto taken = co_await taking;
     if (taken.has_error()) co_return try_again(taken.error());
-    rooms = *std::move(taken);
-    for (std::size_t i = 0; i < commands.size(); ++i) commands[i].room = &rooms[i];
+  }
+  std::vector<Reservation> rooms(commands.size());
+  const std::uint64_t each = cursor.working_set.bytes() / commands.size();
+  for (std::size_t i = 0; i < commands.size(); ++i) {
+    rooms[i] = cursor.working_set.split(each);
+    if (each > 0) commands[i].room = &rooms[i];
   }
   shard::CallOptions options = read_options(context, request);
   options.budget = &context.shared.memory.cursors;
   options.bulk = !expected_bytes || *expected_bytes >= limits::reply_complete_bytes_max;
   auto outcomes = co_await call_shards(context, commands, options);
-  rooms.clear();
+  for (Reservation& room : rooms) give_back(context, cursor, std::move(room));
   cursor.remotes.reserve(outcomes.size());
-  co_return take_outcomes(cursor, outcomes);
+  auto failed = take_outcomes(cursor, outcomes);
+  keep_working_set(context, cursor);
+  co_return failed;
 }
 
 namespace {
@@ -232,39 +236,6 @@ shard::Command shard_find(const Context& context, const Request& request,
   body.append("batchSize", wanted);
   scratch = std::move(body).finish();
   return shard::Command::of_body(scratch);
-}
-
-// Room for the largest first batches of all shards, several times.
-bool has_plenty(const Context& context, std::size_t shards) {
-  constexpr std::uint64_t times = 4;
-  if (context.shared.pressure.at_least(PressureLevel::tight)) return false;
-  const BudgetUsage usage = context.shared.memory.payload_usage();
-  return usage.limit_bytes == 0 ||
-         usage.used_bytes + times * shards * limits::document_bytes_max <= usage.limit_bytes;
-}
-
-// The first batch size for each shard: no more than there is room for. 0: none, because the first batch comes from
-// one shard and passes through.
-std::int64_t opening_batch_size(const Context& context, const FindArguments& find,
-                                const ClusterCursor& cursor, std::size_t shards) {
-  const std::int64_t whole = find.first.documents_max();
-  const double mean = context.document_sizes.mean(cursor.ns);
-  if (whole == 0 || (mean <= 0 && has_plenty(context, shards))) return whole;
-  const std::int64_t fitting = mean > 0 ? documents_in_window(context, mean, cursor.merge.sorted()) : 1;
-  if (mean > 0 && fitting >= whole) return whole;
-  const bool passes = cursor.passes_through() && !find.first.single;
-  return passes ? 0 : std::min(fitting, whole);
-}
-
-// The expected bytes of one shard's reply with `documents` documents; nullopt: no document was seen yet.
-std::optional<std::size_t> expected_reply_bytes(const Context& context, const ClusterCursor& cursor,
-                                                std::int64_t documents) {
-  constexpr double envelope_bytes = 4096;
-  constexpr double slack = 1.1;
-  if (documents == 0) return static_cast<std::size_t>(envelope_bytes);
-  const double mean = context.document_sizes.mean(cursor.ns);
-  if (mean <= 0) return std::nullopt;
-  return static_cast<std::size_t>(mean * slack * static_cast<double>(documents) + envelope_bytes);
 }
 
 // The first batch of a cursor that was opened on its shards without one.
@@ -316,18 +287,21 @@ Task<Result<Response>> find_on_many(Context& context, Client& client, const Requ
     if (auto refused = refuse_new_cursor(context, client)) co_return *std::move(refused);
   }
   cursor->whole_documents = find.projection.empty();
-  const std::int64_t asked = opening_batch_size(context, find, *cursor, targets.shards.size());
+  DocumentSizes& sizes = cursor->whole_documents ? context.document_sizes : context.output_sizes;
+  FirstReplies first = first_replies(context, sizes.mean(cursor->ns), find.first.documents_max(),
+                                     cursor->merge.sorted(), targets.shards.size());
+  // Less than a batch: one shard's own batch does better.
+  const bool passes = first.documents < find.first.documents_max() && cursor->passes_through() && !find.first.single;
+  if (passes) first = FirstReplies::none();
   TakeCopyRoom taking_room(context, request);
   SPILLWAY_CO_TRY(room, co_await taking_room);
-  SPILLWAY_CO_TRY(body, scatter_command(request, find, *plan, asked));
-  const auto expected = expected_reply_bytes(context, *cursor, asked);
-  auto failed = co_await open_remotes(context, request, *cursor, targets, *body, expected);
+  SPILLWAY_CO_TRY(body, scatter_command(request, find, *plan, first.documents));
+  auto failed = co_await open_remotes(context, request, *cursor, targets, *body, first.bytes_each);
   if (failed) co_return *failed;
   *body = BsonDoc();
   room->release();
-  if (cursor->whole_documents)
-    context.document_sizes.learn(cursor->ns, cursor->mean_document_bytes);
-  if (asked == 0 && find.first.documents_max() > 0 && cursor->passes_through()) {
+  sizes.learn(cursor->ns, cursor->mean_document_bytes);
+  if (passes) {
     auto passing = pass_first_batch(context, request, find, std::move(cursor));
     co_return co_await passing;
   }

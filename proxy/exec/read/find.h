@@ -36,8 +36,8 @@ Result<Targets> read_targets(const Request& request, std::string_view db, std::s
                              ValueView collation);
 
 // Opens the cursor on these shards in parallel with the command `body`. After an error some may be open: end the
-// cursor. Under memory pressure it first takes room for replies of about `expected_bytes` each; nullopt: unknown,
-// because no document was seen yet.
+// cursor. It takes the cursor's working set first, with replies of about `expected_bytes` each; nullopt: unknown, and
+// taken only while memory is scarce.
 Task<std::optional<Error>> open_remotes(Context& context, const Request& request, ClusterCursor& cursor,
                                         const Targets& targets, DocView body,
                                         std::optional<std::size_t> expected_bytes = std::nullopt);

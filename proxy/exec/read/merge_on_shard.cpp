@@ -8,6 +8,7 @@
 #include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/take_memory.h"
+#include "proxy/exec/cursors/working_set.h"
 #include "proxy/exec/read/find.h"
 #include "proxy/exec/streams/single_shard.h"
 #include "proxy/pipeline/split_for_merger.h"
@@ -165,7 +166,9 @@ BsonDoc stages_for_merger(const Request& request, DocView merge_part) {
 
 namespace {
 
-BsonDoc shard_command_for(const Request& request, const pipeline::SplitForMerger& divided, bool merges) {
+// `batch_size`: of the first reply; nullopt: the shard's own.
+BsonDoc shard_command_for(const Request& request, const pipeline::SplitForMerger& divided, bool merges,
+                          std::optional<std::int32_t> batch_size) {
   BsonWriter out;
   if (merges) {
     copy_command(out, request, {"pipeline", "cursor", "writeConcern"});
@@ -179,7 +182,7 @@ BsonDoc shard_command_for(const Request& request, const pipeline::SplitForMerger
   if (divided.needs_merge || of_shard) out.append("fromMongos", true);
   if (divided.needs_merge) out.append("needsMerge", true);
   out.begin_document("cursor");
-  if (merges) out.append("batchSize", std::int32_t{0});
+  if (batch_size) out.append("batchSize", *batch_size);
   out.end();
   return std::move(out).finish();
 }
@@ -235,9 +238,15 @@ Task<Result<Response>> unite(Context& context, Client& client, const Request& re
   SPILLWAY_CO_TRY(kept, reserve_kept(context, request, aggregate.collection));
   ActiveCursor cursor(context, make_cursor(client, request, aggregate.collection, *std::move(kept)));
   cursor->batch_size = aggregate.first.size.value_or(0);
-  const BsonDoc body = shard_command_for(request, divided, false);
-  auto failed = co_await open_remotes(context, request, *cursor, targets, body);
+  const std::int64_t wanted = FirstBatch().documents_max();
+  const FirstReplies first = first_replies(context, context.output_sizes.mean(cursor->ns), wanted, false,
+                                           targets.shards.size());
+  std::optional<std::int32_t> less;
+  if (first.documents < wanted) less = static_cast<std::int32_t>(first.documents);
+  const BsonDoc body = shard_command_for(request, divided, false, less);
+  auto failed = co_await open_remotes(context, request, *cursor, targets, body, first.bytes_each);
   if (failed) co_return *std::move(failed);
+  context.output_sizes.learn(cursor->ns, cursor->mean_document_bytes);
   auto answering = answer_first_batch(context, std::move(cursor), aggregate.first, request);
   co_return co_await answering;
 }
@@ -266,7 +275,7 @@ Task<Result<Response>> aggregate_on_shards(Context& context, Client& client, con
   if (!shards_may_merge(context)) co_return std::move(refusal);
   // Until the merger has taken them over, the cursors end with this one.
   ActiveCursor opened(context, make_cursor(client, request, aggregate.collection, Reservation()));
-  BsonDoc body = shard_command_for(request, *divided, true);
+  BsonDoc body = shard_command_for(request, *divided, true, 0);
   auto failed = co_await open_remotes(context, request, *opened, plan.targets, body, opening_bytes);
   if (failed) co_return *std::move(failed);
   body = merger_command(request, aggregate, *opened, *divided, plan.targets);

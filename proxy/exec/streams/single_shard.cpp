@@ -317,16 +317,16 @@ Task<Result<std::optional<Response>>> pass_shard_batch(Context& context, const R
   options.user = request.asks;
   options.stream = may_stream(request);
   options.bulk = true;
-  Buffer room;
+  Reservation room;
   if (is_scarce(context)) {
-    auto taken = co_await take_buffer(context, request, context.shared.memory.replies, limits::reply_complete_bytes_max,
-                                      "a shard's batch");
+    auto taken = co_await take_reservation(context, request, context.shared.memory.replies,
+                                           Buffer::charged_bytes(limits::reply_complete_bytes_max), "a shard's batch");
     if (taken.has_error()) co_return fail_unasked(cursor, pass, taken.error());
     room = *std::move(taken);
     options.room = &room;
   }
   ShardOutcome outcome = co_await call_shard(context, remote.shard, RoutedBy::nothing(), body, options);
-  room.reset();
+  room.release();
   if (outcome.error && cursor->allow_partial && may_be_missing(outcome, ShardLoss::getting_more)) {
     if (is_unreachable(*outcome.error)) remote.id = 0;
     cursor->partial = true;

@@ -41,7 +41,10 @@ struct Watched {
     cursor->originating_command.assign(reinterpret_cast<const char*>(body.view().data()), body.size());
     cursor->ns = name;
     cursor->created_ms = wall_clock_ms() - 5'000;
-    cursor->client = std::make_shared<CursorClient>(CursorClient{.address = "10.0.0.9:1", .application = name});
+    auto client = std::make_shared<CursorClient>();
+    client->address = "10.0.0.9:1";
+    client->application = name;
+    cursor->client = std::move(client);
     worker.shared.cursors.insert(std::move(cursor), steady_ns());
   }
 };

@@ -1,0 +1,139 @@
+#include "proxy/exec/cursors/working_set.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "allocator/pressure.h"
+#include "allocator/small_blocks.h"
+#include "proxy/exec/core/process_memory.h"
+#include "proxy/exec/cursors/cursor_ops.h"
+#include "proxy/exec/cursors/take_memory.h"
+
+namespace spillway::exec {
+
+namespace {
+
+constexpr double envelope_bytes = 4096;
+constexpr double slack = 1.1;
+// What is left to others when a merge is opened, as a part of the payload.
+constexpr std::uint64_t left_parts = 8;
+
+// For one shard's reply.
+std::size_t least_reply_bytes(const ClusterCursor& cursor) noexcept {
+  return Buffer::charged_bytes(reply_bytes(cursor.mean_document_bytes, 1));
+}
+
+// Do the largest first batches of all shards fit into a quarter of the memory?
+bool has_plenty(const Context& context, std::size_t shards) noexcept {
+  if (context.shared.pressure.at_least(PressureLevel::tight)) return false;
+  const BudgetUsage usage = context.shared.memory.payload_usage();
+  return usage.limit_bytes == 0 || usage.used_bytes + shards * limits::document_bytes_max <= usage.limit_bytes / 4;
+}
+
+bool is_limited(const Context& context) noexcept { return context.shared.memory.cursors.ceiling_bytes() != 0; }
+
+// Of a working set, what its replies do not use.
+std::uint64_t unused_bytes(const ClusterCursor& cursor) noexcept {
+  const std::uint64_t each = least_reply_bytes(cursor);
+  std::uint64_t bytes = 0;
+  for (const RemoteCursor& remote : cursor.remotes) {
+    if (remote.id == 0 || !remote.parked.empty()) continue;
+    std::uint64_t held = 0;
+    for (const Batch& batch : remote.batches) held += batch.held_bytes();
+    bytes += each - std::min(each, held);
+  }
+  return bytes;
+}
+
+bool grow(MemoryBudget& budget, Reservation& taken, std::uint64_t more_bytes) noexcept {
+  if (taken.budget() != nullptr) return taken.try_grow(more_bytes);
+  auto first = budget.try_reserve(more_bytes);
+  if (!first) return false;
+  taken = *std::move(first);
+  return true;
+}
+
+void set_working_set(const Context& context, ClusterCursor& cursor, std::uint64_t bytes) noexcept {
+  Reservation& taken = cursor.working_set;
+  if (bytes > taken.bytes()) {
+    static_cast<void>(grow(context.shared.memory.cursors, taken, bytes - taken.bytes()));
+  } else if (bytes < taken.bytes()) {
+    taken.shrink_to(bytes);
+  }
+}
+
+}  // namespace
+
+std::size_t reply_bytes(double mean_document_bytes, std::int64_t documents) noexcept {
+  if (documents == 0) return static_cast<std::size_t>(envelope_bytes);
+  if (mean_document_bytes <= 0) return limits::reply_complete_bytes_max;
+  return static_cast<std::size_t>(mean_document_bytes * slack * static_cast<double>(documents) + envelope_bytes);
+}
+
+FirstReplies first_replies(const Context& context, double mean_document_bytes, std::int64_t wanted, bool sorted,
+                           std::size_t shards) noexcept {
+  if (wanted == 0) return FirstReplies::none();
+  if (mean_document_bytes <= 0) {
+    if (wanted > 1 && has_plenty(context, shards)) return {wanted, limits::document_bytes_max};
+    return {1, reply_bytes(0, 1)};
+  }
+  const std::int64_t documents =
+      std::min(wanted, documents_in_window(context, mean_document_bytes, sorted, shards));
+  return {documents, reply_bytes(mean_document_bytes, documents)};
+}
+
+Task<Result<void>> take_working_set(Context& context, const Request& request, ClusterCursor& cursor,
+                                    std::size_t shards, std::size_t reply_bytes_each) {
+  if (!is_limited(context)) co_return Result<void>();
+  MemoryBudget& budget = context.shared.memory.cursors;
+  const MemoryQueue& queue = context.shared.memory.work_queue;
+  const std::uint64_t ceiling = budget.ceiling_bytes();
+  const std::uint64_t least_left = ceiling / left_parts;
+  // What is larger may still find memory, one reply after the other.
+  const std::uint64_t bytes = std::min(shards * Buffer::charged_bytes(reply_bytes_each), ceiling - least_left);
+  // What others have taken of the reserve is theirs to give back first.
+  const std::uint64_t left = std::min(least_left + queue.usage().large.used_bytes, ceiling - bytes);
+  std::optional<Reservation> taken;
+  if (!queue.somebody_waits() && budget.has_room(bytes + left)) taken = budget.try_reserve(bytes);
+  if (!taken && !is_scarce(context)) co_return Result<void>();
+  if (!taken) {
+    SPILLWAY_AWAIT(waited, wait_to_open(context, request, budget, bytes, left, "a cursor over several shards"));
+    taken = *std::move(waited);
+  }
+  cursor.working_set = *std::move(taken);
+  co_return Result<void>();
+}
+
+std::optional<Reservation> room_for_reply(const Context& context, ClusterCursor& cursor, std::int64_t& documents) {
+  MemoryBudget& budget = context.shared.memory.cursors;
+  const std::uint64_t least = least_reply_bytes(cursor);
+  const std::uint64_t wanted = Buffer::charged_bytes(reply_bytes(cursor.mean_document_bytes, documents));
+  Reservation room = cursor.working_set.split(std::min(least, cursor.working_set.bytes()));
+  // The first in line has been waiting for the same memory.
+  const bool others_wait = context.shared.memory.work_queue.line_waits();
+  if (room.bytes() >= wanted || (!others_wait && grow(budget, room, wanted - room.bytes()))) return room;
+  if (room.bytes() < least && (others_wait || !grow(budget, room, least - room.bytes()))) {
+    give_back(context, cursor, std::move(room));
+    return std::nullopt;
+  }
+  const double fitting = (static_cast<double>(room.bytes()) - envelope_bytes) / slack / cursor.mean_document_bytes;
+  documents = std::clamp<std::int64_t>(static_cast<std::int64_t>(fitting), 1, documents);
+  return room;
+}
+
+void give_back(const Context& context, ClusterCursor& cursor, Reservation room) noexcept {
+  if (room.budget() == &context.shared.memory.cursors) cursor.working_set.merge(std::move(room));
+}
+
+void keep_working_set(const Context& context, ClusterCursor& cursor) noexcept {
+  const bool goes_on = !cursor.passes_through() && !cursor.exhausted();
+  const bool keeps = is_limited(context) && goes_on && !cursor.changes && !cursor.from_one_shard;
+  set_working_set(context, cursor, keeps ? unused_bytes(cursor) : 0);
+}
+
+void keep_idle_working_set(const Context& context, ClusterCursor& cursor) noexcept {
+  if (least_reply_bytes(cursor) > small_blocks::block_bytes_max) return keep_working_set(context, cursor);
+  cursor.working_set.release();
+}
+
+}  // namespace spillway::exec
