@@ -253,6 +253,26 @@ TEST_CASE("a client that comes back within the grace keeps its cursor") {
   CHECK(is_ok(call(world, *again, get_more(id, 3))));
 }
 
+TEST_CASE("while memory is short, a client that has gone has little grace") {
+  const bool has_copy = GENERATE(false, true);
+  SimWorld world(sharded_world(2, 30));
+  store_documents(world, 30, text_bytes_each);
+  auto client = world.client();
+  REQUIRE(is_ok(call(world, *client, hello_of("export"))));
+  auto copy = world.client();
+  if (has_copy) REQUIRE(is_ok(call(world, *copy, hello_of("export"))));
+  cursor_id(call(world, *client, sorted_find));
+  set_level(world, PressureLevel::critical);
+  world.run_for(seconds(5));
+  CHECK(world.shared().cursors.counts().open_total == 1);
+  client->close();
+  world.run_for(seconds(1));
+  CHECK(world.shared().cursors.counts().open_total == 1);
+  world.run_for(seconds(4));
+  CHECK(world.shared().cursors.counts().orphaned == 1);
+  CHECK(open_shard_cursors(world) == 0);
+}
+
 TEST_CASE("a connection of the cursor's session keeps it, whatever it calls itself") {
   SimWorld world(sharded_world(2, 30));
   store_documents(world, 30, text_bytes_each);

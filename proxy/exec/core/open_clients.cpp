@@ -49,6 +49,7 @@ std::uint64_t ClientPresence::session_key(const SessionId& session) noexcept {
 
 ClientPresence::~ClientPresence() {
   if (all_ == nullptr) return;
+  if (facts_) facts_->connected = false;
   for (const std::uint64_t program : programs_) all_->leave(joined_key(program));
   forget_sessions();
 }
@@ -65,7 +66,7 @@ void ClientPresence::identify(std::string_view application, Bytes metadata) {
   if (all_ != nullptr) set_facts(application, metadata);
 }
 
-const std::shared_ptr<const CursorClient>& ClientPresence::facts() {
+std::shared_ptr<const CursorClient> ClientPresence::facts() {
   if (!facts_ && all_ != nullptr) set_facts({}, {});
   return facts_;
 }

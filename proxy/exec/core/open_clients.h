@@ -60,7 +60,7 @@ class ClientPresence {
   // Those that this user has used on the connection, with the wall clock's milliseconds when it last changed to each.
   const absl::flat_hash_map<SessionId, std::int64_t>& sessions() const noexcept { return sessions_; }
   // For cursors. Null before attach().
-  const std::shared_ptr<const CursorClient>& facts();
+  std::shared_ptr<const CursorClient> facts();
   bool load_balanced() const noexcept { return load_balanced_; }
 
   static std::uint64_t session_key(const SessionId& session) noexcept;
@@ -76,7 +76,7 @@ class ClientPresence {
   std::int64_t connection_id_ = 0;
   bool load_balanced_ = false;
   SessionId last_session_{};
-  std::shared_ptr<const CursorClient> facts_;
+  std::shared_ptr<CursorClient> facts_;
   std::string user_;
   absl::InlinedVector<std::uint64_t, 2> programs_;  // keys of CursorClients
   absl::flat_hash_map<SessionId, std::int64_t> sessions_;

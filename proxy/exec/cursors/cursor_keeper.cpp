@@ -30,6 +30,8 @@ constexpr auto park_interval = std::chrono::seconds(1);
 constexpr auto orphan_interval = std::chrono::seconds(1);
 // Finds cursors that a getMore put back after the client's last connection had closed.
 constexpr auto full_orphan_interval = std::chrono::seconds(10);
+// The grace of orphans while memory is short: time enough to connect again.
+constexpr std::int64_t short_orphan_grace_ms = 2'000;
 // Evictions stop when this part of the budget is in use.
 constexpr double evict_down_to = 0.80;
 // If not the budget but the machine is short of memory, each round evicts this part of the cursors' memory.
@@ -54,12 +56,13 @@ std::uint64_t buffered_bytes(const std::vector<CursorPtr>& cursors) noexcept {
 }  // namespace
 
 void CursorKeeper::tick(Context& context, TimePoint now) {
+  const bool is_short = memory_is_short(context);
   if (now >= next_orphans_) {
     next_orphans_ = now + orphan_interval;
     if (context.shared.life.replaced) {
       end_change_streams(context, now);
     } else {
-      end_orphans(context, now);
+      end_orphans(context, now, is_short);
     }
   }
   if (now >= next_park_ || context.shared.pressure.at_least(PressureLevel::tight)) {
@@ -71,7 +74,7 @@ void CursorKeeper::tick(Context& context, TimePoint now) {
     next_expiry_ = now + std::chrono::seconds(every);
     expire(context, now);
   }
-  if (memory_is_short(context)) evict(context, now);
+  if (is_short) evict(context, now);
   end_standstill(context, now);
 }
 
@@ -98,15 +101,19 @@ void CursorKeeper::expire(Context& context, TimePoint now) {
               CursorEnd::expired);
 }
 
-void CursorKeeper::end_orphans(Context& context, TimePoint now) {
-  const std::int64_t grace_ms = context.shared.parameters.orphan_grace_ms.load();
+void CursorKeeper::end_orphans(Context& context, TimePoint now, bool memory_is_short) {
+  std::int64_t grace_ms = context.shared.parameters.orphan_grace_ms.load();
   if (grace_ms < 0) return;
+  if (memory_is_short) grace_ms = std::min(grace_ms, short_orphan_grace_ms);
   const OpenClients& clients = context.shared.open_clients;
   const std::uint64_t departures = clients.departures();
-  if (departures == departures_seen_ && !clientless_ && now < next_full_orphans_) return;
+  if (!memory_is_short && departures == departures_seen_ && !clientless_ && now < next_full_orphans_) return;
   departures_seen_ = departures;
   next_full_orphans_ = now + full_orphan_interval;
-  const auto has_client = [&clients](const ClusterCursor& cursor) { return clients.has_client(cursor); };
+  // While memory is short, a copy of the client's program keeps no cursor of a connection that has gone.
+  const auto has_client = [&clients, memory_is_short](const ClusterCursor& cursor) {
+    return clients.has_client(cursor) && (!memory_is_short || !cursor.client || cursor.client->connected);
+  };
   auto orphans = context.shared.cursors.end_orphans(has_client, ns_of(now), grace_ms * 1'000'000);
   clientless_ = orphans.clientless > 0;
   if (orphans.ended.empty()) return;

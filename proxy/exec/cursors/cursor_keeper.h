@@ -17,7 +17,7 @@ class CursorKeeper {
  private:
   bool memory_is_short(Context& context);
   void expire(Context& context, TimePoint now);
-  void end_orphans(Context& context, TimePoint now);
+  void end_orphans(Context& context, TimePoint now, bool memory_is_short);
   void end_change_streams(Context& context, TimePoint now);
   void evict(Context& context, TimePoint now);
   void end_standstill(Context& context, TimePoint now);
