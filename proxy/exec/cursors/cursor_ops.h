@@ -23,9 +23,9 @@ struct FillLimits {
   const auth::User* user = nullptr;  // CallOptions::user
 };
 
-// Moves documents from the cursor (its buffers, then its shards) into `out`. Stops at documents_max, when `out` is full,
-// or at the end of the cursor. Without documents_max and sort it also stops when the buffers are empty and `out` has
-// enough. If memory is short, a batch ends early, and an empty one waits.
+// Moves documents from the cursor (its buffers, then its shards) into `out`. Stops at documents_max, when `out` is
+// full, or at the end of the cursor. Without documents_max and sort it also stops when the buffers are empty and `out`
+// has enough. If memory is short, a batch ends early, and an empty one waits.
 // An error is final for the cursor, with one exception: after a refusal of memory (IngressRequestRateLimitExceeded) the
 // client may try again if `out` is empty and the cursor is not `broken`.
 Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimits limits, BatchBuilder& out);
