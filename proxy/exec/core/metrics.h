@@ -89,7 +89,7 @@ struct Metrics {
   Counter asserts_user;
   Counter killed_due_to_client_disconnect;  // operations
   Counter requests_refused;     // no memory, after a wait
-  Counter cursors_refused;      // not opened: memory was critical
+  Counter cursors_refused;      // not opened, since memory was short
   Counter cursors_beyond_share;  // ended: one client's held over half of the memory
   // Batches fetched before a client asked for them: begun; taken by a getMore without a wait, or with one; ended
   // without being taken.

@@ -5,6 +5,7 @@
 
 #include "allocator/pressure.h"
 #include "allocator/small_blocks.h"
+#include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/take_memory.h"
@@ -97,7 +98,12 @@ Task<Result<void>> take_working_set(Context& context, const Request& request, Cl
   if (!queue.somebody_waits() && budget.has_room(bytes + left)) taken = budget.try_reserve(bytes);
   if (!taken && !is_scarce(context)) co_return Result<void>();
   if (!taken) {
-    SPILLWAY_AWAIT(waited, wait_to_open(context, request, budget, bytes, left, "a cursor over several shards"));
+    auto waiting = wait_to_open(context, request, budget, bytes, left, "a cursor over several shards");
+    auto waited = co_await waiting;
+    if (waited.has_error()) {
+      context.shared.metrics.cursors_refused.add();
+      co_return waited.error();
+    }
     taken = *std::move(waited);
   }
   cursor.working_set = *std::move(taken);
