@@ -41,7 +41,7 @@ class Buffer {
   // nullopt: the budget refused, or there is no memory. Charges the whole block that is taken,
   // which is also the buffer's capacity.
   static std::optional<Buffer> allocate(MemoryBudget& budget, std::size_t capacity) noexcept;
-  // The same out of what is reserved already. nullopt: that is too little, or there is no memory; `paid` stays.
+  // The same out of what is reserved already. nullopt: that is too little, or there is no memory.
   static std::optional<Buffer> allocate(Reservation& paid, std::size_t capacity) noexcept;
   // What allocate() charges for it now: the whole block. At most PTRDIFF_MAX.
   static std::size_t charged_bytes(std::size_t capacity) noexcept;

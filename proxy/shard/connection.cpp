@@ -42,8 +42,12 @@ MutableBytes room_for_start(const MemoryBudget& budget, const Reservation* room,
   return (all ? scratch : scratch.first(start_bytes)).subspan(have);
 }
 
+// What the room lacks is taken where it came from.
 std::optional<Buffer> allocate_from(Reservation* room, std::size_t bytes) noexcept {
-  return room != nullptr ? Buffer::allocate(*room, bytes) : std::nullopt;
+  if (room == nullptr || room->budget() == nullptr) return std::nullopt;
+  const std::uint64_t charged = Buffer::charged_bytes(bytes);
+  if (charged > room->bytes() && !room->try_grow(charged - room->bytes())) return std::nullopt;
+  return Buffer::allocate(*room, bytes);
 }
 
 // Compressing a shorter command does not pay.
@@ -295,6 +299,7 @@ Task<Result<Buffer>> Connection::wait_for_room(Bytes have, MemoryBudget& budget,
     many = *std::move(buffer);
     have = many.bytes();
   }
+  if (room != nullptr) room->release();  // too little: it must not wait, too
   const std::function<bool()> whole = [this] { return !broken_; };
   auto waiting = wait_for_buffer(transport_->loop(), budget, wanted,
                                  std::min(deadline, Clock::now() + room_wait_max), whole);

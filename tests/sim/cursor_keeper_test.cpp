@@ -86,7 +86,7 @@ TEST_CASE("one client's idle cursors do not lock the others out") {
   auto greedy = world.client(), other = world.client();
   REQUIRE(is_ok(call(world, *greedy, hello_of("export"))));
   REQUIRE(is_ok(call(world, *other, hello_of("web"))));
-  while (world.shared().memory.process.usage().used_bytes < 3 * limits::mib) {
+  while (world.shared().memory.process.usage().used_bytes < 5 * limits::mib / 2) {
     REQUIRE(is_ok(call(world, *greedy, sorted_find)));
   }
   const std::uint64_t before = world.shared().cursors.counts().open_total;
@@ -99,12 +99,28 @@ TEST_CASE("one client's idle cursors do not lock the others out") {
   const CursorCounts counts = world.shared().cursors.counts();
   CHECK(counts.evicted > 0);
   CHECK(counts.open_total > before / 3);  // down to its share, no further
-  CHECK(world.shared().memory.cursors.usage().used_bytes < 5 * limits::mib / 2);
+  CHECK(world.shared().memory.cursors.usage().used_bytes < 9 * limits::mib / 4);
   world.run_for(seconds(1));
   CHECK(code_of(call(world, *other, sorted_find)) == 462);  // no client holds over half any more
   CHECK(status_of(world, *other, "metrics.cursor.evictedBeyondShare") ==
         static_cast<std::int64_t>(counts.evicted));
   set_level(world, PressureLevel::normal);
+}
+
+TEST_CASE("one client's idle cursors give way before memory is critical, too") {
+  SimWorldOptions options = sharded_world(2, 30);
+  options.memory_limit_bytes = 4 * limits::mib;
+  SimWorld world(std::move(options));
+  store_documents(world, 30, text_bytes_each);
+  auto greedy = world.client(), other = world.client();
+  REQUIRE(is_ok(call(world, *greedy, hello_of("export"))));
+  REQUIRE(is_ok(call(world, *other, hello_of("web"))));
+  std::size_t opened = 0;
+  while (is_ok(call(world, *greedy, sorted_find))) REQUIRE(++opened < 500);
+  CHECK(opened > 3);
+  CHECK(world.shared().cursors.counts().evicted == 0);
+  CHECK(is_ok(call(world, *other, sorted_find)));
+  CHECK(world.shared().cursors.counts().evicted > 0);
 }
 
 TEST_CASE("what a merging aggregation holds gives way, too") {

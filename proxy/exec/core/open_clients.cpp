@@ -39,6 +39,16 @@ bool OpenClients::has_client(const ClusterCursor& cursor) const {
   if (counts_.contains(key_of(cursor.client->key, cursor.owner)) || counts_.contains(key_of(cursor.client->key, {}))) {
     return true;
   }
+  return has_session(cursor);
+}
+
+bool OpenClients::has_connection(const ClusterCursor& cursor) const {
+  if (!cursor.client || cursor.client->connected) return true;
+  MutexLock lock(mutex_);
+  return has_session(cursor);
+}
+
+bool OpenClients::has_session(const ClusterCursor& cursor) const {
   return !cursor.session.lsid.empty() &&
          counts_.contains(ClientPresence::session_key(session_id_of_lsid(cursor.session.lsid)));
 }

@@ -28,10 +28,14 @@ class OpenClients {
   void join(std::uint64_t key);
   void leave(std::uint64_t key);
   bool has_client(const ClusterCursor& cursor) const;
+  // By its last connection or its session alone.
+  bool has_connection(const ClusterCursor& cursor) const;
   // Rises when the last connection of a program or a session has gone: cursors may have lost theirs.
   std::uint64_t departures() const noexcept { return departures_.load(std::memory_order_acquire); }
 
  private:
+  bool has_session(const ClusterCursor& cursor) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   mutable Mutex mutex_;
   // How many connections share a key: of a program, of a session.
   absl::flat_hash_map<std::uint64_t, std::uint32_t> counts_ ABSL_GUARDED_BY(mutex_);

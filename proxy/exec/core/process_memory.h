@@ -21,7 +21,8 @@
 //                 then the connection closes. A merged batch and the order keys of its heads (or cursors, or little):
 //                 the batch ends early; an empty one waits, then 462. A message to be compressed, and compressed: it
 //                 leaves uncompressed.
-//   cursors       batches of a merged cursor, on their way to the spill file and back too, until they are consumed or
+//   cursors       a merge's working set (exec/cursors/working_set.h): waits 5 s, then 462. Batches of a merged
+//                 cursor, on their way to the spill file and back too, until they are consumed or
 //                 parked: as a reply; on the way back 462, and the getMore may be retried. A merging stage's contents
 //                 (pipeline::Meter), until the cursor ends: 462.
 //   spill         batches compressed in memory, as stored: the batches stay as they are.

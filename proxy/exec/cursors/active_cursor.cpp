@@ -30,8 +30,10 @@ Result<std::int64_t> ActiveCursor::finish(std::size_t documents, BatchOrigin ori
     if (auto refusal = charge_cursor(cursor_->charge)) return fail(*std::move(refusal));
   }
   cursor_->compact(context_->shared.memory.cursors);
-  keep_idle_working_set(*context_, *cursor_);
-  if (is_new) return context_->shared.cursors.insert(std::move(cursor_), steady_ns());
+  if (is_new) {
+    keep_idle_working_set(*context_, *cursor_);
+    return context_->shared.cursors.insert(std::move(cursor_), steady_ns());
+  }
   const std::int64_t id = cursor_->id;
   if (origin != BatchOrigin::streamed && read_ahead(*context_, *this)) return id;
   if (put_back() || origin != BatchOrigin::merged) return id;
@@ -60,6 +62,7 @@ Error ActiveCursor::refuse(Error error) {
 }
 
 bool ActiveCursor::put_back() {
+  keep_idle_working_set(*context_, *cursor_);
   CursorPtr killed = context_->shared.cursors.check_in(std::move(cursor_), steady_ns());
   if (!killed) return true;
   end_cursor(*context_, std::move(killed), CursorEnd::killed);

@@ -158,13 +158,14 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, FetchOpti
   const bool limited = context.shared.memory.cursors.ceiling_bytes() != 0;
   // Other documents must not wait with what waits for memory.
   const bool scarce = !how.ahead && is_scarce(context);
-  bool waits = false;
+  bool waits = false, unparks = false;
   for (std::size_t n = 0; n < cursor.remotes.size() && !waits; ++n) {
     const std::size_t i = (cursor.merge.next_remote + n) % cursor.remotes.size();
     RemoteCursor& remote = cursor.remotes[i];
     if (remote.must_unpark() && !how.ahead) {
       if (scarce && !remotes.empty()) break;
       waits = scarce;
+      unparks = true;
       unparking.start(unpark_into(&context, &remote, how.interrupt, &failures));
       continue;
     }
@@ -177,8 +178,9 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, FetchOpti
     Reservation room;
     if (limited && !as_before) {
       auto taken = room_for_reply(context, cursor, size);
-      if (!taken && (how.ahead || !remotes.empty())) break;
+      if (!taken && (how.ahead || unparks || !remotes.empty())) break;
       if (!taken) {
+        size = std::min(size, documents_in(fetch_bytes_least, cursor.mean_document_bytes));
         SPILLWAY_AWAIT(waited, take_reservation(context, Patience{how.interrupt, how.deadline},
                                                 context.shared.memory.cursors,
                                                 Buffer::charged_bytes(reply_bytes(cursor.mean_document_bytes, size)),

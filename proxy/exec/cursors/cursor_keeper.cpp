@@ -112,7 +112,7 @@ void CursorKeeper::end_orphans(Context& context, TimePoint now, bool memory_is_s
   next_full_orphans_ = now + full_orphan_interval;
   // While memory is short, a copy of the client's program keeps no cursor of a connection that has gone.
   const auto has_client = [&clients, memory_is_short](const ClusterCursor& cursor) {
-    return clients.has_client(cursor) && (!memory_is_short || !cursor.client || cursor.client->connected);
+    return clients.has_client(cursor) && (!memory_is_short || clients.has_connection(cursor));
   };
   auto orphans = context.shared.cursors.end_orphans(has_client, ns_of(now), grace_ms * 1'000'000);
   clientless_ = orphans.clientless > 0;
@@ -192,7 +192,7 @@ void CursorKeeper::end_standstill(Context& context, TimePoint now) {
   context.background.start(end_merges(&context));
 }
 
-bool take_from_large_holders(Context& context, Client& client) {
+bool take_from_large_holders(Context& context, const CursorClient& client) {
   const Services& shared = context.shared;
   const TimePoint now = Clock::now();
   std::int64_t next = shared.memory.next_share_check_ns.load(std::memory_order_relaxed);
@@ -201,12 +201,12 @@ bool take_from_large_holders(Context& context, Client& client) {
   const std::uint64_t budget = shared.memory.cursors.ceiling_bytes();
   if (budget == 0) return false;
   auto evicted =
-      shared.cursors.evict_beyond_share(client.presence.facts().get(), budget / 2, ns_of(now - share_idle));
+      shared.cursors.evict_beyond_share(&client, budget / 2, ns_of(now - share_idle));
   if (evicted.empty()) return false;
   shared.metrics.cursors_beyond_share.add(evicted.size());
   log::warning(
       "memory is short, and one client's cursors hold over half of it: {} that held {} bytes ended for {} ({})",
-      evicted.size(), buffered_bytes(evicted), client.peer, client.application_name);
+      evicted.size(), buffered_bytes(evicted), client.address, client.application);
   end_cursors(context, std::move(evicted), CursorEnd::evicted);
   return true;
 }

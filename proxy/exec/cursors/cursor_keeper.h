@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "cursor/cursor.h"
 #include "proxy/exec/core/context.h"
 
 namespace spillway::exec {
@@ -30,8 +31,8 @@ class CursorKeeper {
   bool clientless_ = false;
 };
 
-// A client is about to be refused because memory is short: ends idle cursors of other clients that hold more than half
-// of the memory. True if there were any. Does nothing if it ran less than 100 ms ago.
-bool take_from_large_holders(Context& context, Client& client);
+// A client is about to be refused, or to wait, because memory is short: ends idle cursors of other clients that hold
+// more than half of the memory. True if there were any. Does nothing if it ran less than 100 ms ago.
+bool take_from_large_holders(Context& context, const CursorClient& client);
 
 }  // namespace spillway::exec

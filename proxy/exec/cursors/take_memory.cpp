@@ -90,7 +90,7 @@ bool is_scarce(const Context& context, std::uint64_t coming_bytes) noexcept {
 
 std::optional<Error> refuse_new_cursor(Context& context, Client& client) {
   if (!context.shared.pressure.at_least(PressureLevel::critical)) return std::nullopt;
-  if (take_from_large_holders(context, client)) return std::nullopt;
+  if (take_from_large_holders(context, *client.presence.facts())) return std::nullopt;
   context.shared.metrics.cursors_refused.add();
   return overloaded("memory is short: no cursor that merges several shards is opened now; try again later");
 }

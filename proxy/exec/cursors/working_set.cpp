@@ -1,5 +1,7 @@
 #include "proxy/exec/cursors/working_set.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -7,8 +9,10 @@
 #include "allocator/small_blocks.h"
 #include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/process_memory.h"
+#include "proxy/exec/cursors/cursor_keeper.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/take_memory.h"
+#include "proxy/pipeline/shape.h"
 
 namespace spillway::exec {
 
@@ -17,7 +21,7 @@ namespace {
 constexpr double envelope_bytes = 4096;
 constexpr double slack = 1.1;
 // What is left to others when a merge is opened, as a part of the payload.
-constexpr std::uint64_t left_parts = 8;
+constexpr std::uint64_t left_parts = 4;
 
 // For one shard's reply.
 std::size_t least_reply_bytes(const ClusterCursor& cursor) noexcept {
@@ -47,6 +51,7 @@ std::uint64_t unused_bytes(const ClusterCursor& cursor) noexcept {
 }
 
 bool grow(MemoryBudget& budget, Reservation& taken, std::uint64_t more_bytes) noexcept {
+  if (!budget.has_room(more_bytes)) return false;  // no refusal to count: it can do without
   if (taken.budget() != nullptr) return taken.try_grow(more_bytes);
   auto first = budget.try_reserve(more_bytes);
   if (!first) return false;
@@ -71,6 +76,11 @@ std::size_t reply_bytes(double mean_document_bytes, std::int64_t documents) noex
   return static_cast<std::size_t>(mean_document_bytes * slack * static_cast<double>(documents) + envelope_bytes);
 }
 
+OutputSize::OutputSize(Context& context, std::string_view ns, DocView made_by)
+    : sizes_(made_by.empty() ? context.document_sizes : context.output_sizes), key_(ns) {
+  if (!made_by.empty()) key_ += fmt::format("#{:x}", pipeline::shape_of(made_by));
+}
+
 FirstReplies first_replies(const Context& context, double mean_document_bytes, std::int64_t wanted, bool sorted,
                            std::size_t shards) noexcept {
   if (wanted == 0) return FirstReplies::none();
@@ -90,14 +100,17 @@ Task<Result<void>> take_working_set(Context& context, const Request& request, Cl
   const MemoryQueue& queue = context.shared.memory.work_queue;
   const std::uint64_t ceiling = budget.ceiling_bytes();
   const std::uint64_t least_left = ceiling / left_parts;
-  // What is larger may still find memory, one reply after the other.
-  const std::uint64_t bytes = std::min(shards * Buffer::charged_bytes(reply_bytes_each), ceiling - least_left);
+  const std::uint64_t bytes = shards * Buffer::charged_bytes(reply_bytes_each);
+  // Replies that are so large may still find memory, one after the other.
+  if (bytes > ceiling - least_left) co_return Result<void>();
   // What others have taken of the reserve is theirs to give back first.
   const std::uint64_t left = std::min(least_left + queue.usage().large.used_bytes, ceiling - bytes);
   std::optional<Reservation> taken;
-  if (!queue.somebody_waits() && budget.has_room(bytes + left)) taken = budget.try_reserve(bytes);
-  if (!taken && !is_scarce(context)) co_return Result<void>();
+  const bool scarce = is_scarce(context);
+  if (!(scarce && queue.somebody_waits()) && budget.has_room(bytes + left)) taken = budget.try_reserve(bytes);
+  if (!taken && !scarce) co_return Result<void>();
   if (!taken) {
+    if (cursor.client) take_from_large_holders(context, *cursor.client);
     auto waiting = wait_to_open(context, request, budget, bytes, left, "a cursor over several shards");
     auto waited = co_await waiting;
     if (waited.has_error()) {
@@ -132,8 +145,8 @@ void give_back(const Context& context, ClusterCursor& cursor, Reservation room) 
 }
 
 void keep_working_set(const Context& context, ClusterCursor& cursor) noexcept {
-  const bool goes_on = !cursor.passes_through() && !cursor.exhausted();
-  const bool keeps = is_limited(context) && goes_on && !cursor.changes && !cursor.from_one_shard;
+  if (!is_limited(context) || cursor.changes || cursor.from_one_shard) return;
+  const bool keeps = !cursor.passes_through() && !cursor.exhausted();
   set_working_set(context, cursor, keeps ? unused_bytes(cursor) : 0);
 }
 

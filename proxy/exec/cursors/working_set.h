@@ -12,6 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "cursor/cursor.h"
 #include "proxy/exec/core/context.h"
@@ -21,6 +23,19 @@ namespace spillway::exec {
 
 // A shard's reply with so many documents of this mean size; 0 documents: an empty one. Mean 0: not known, a guess.
 std::size_t reply_bytes(double mean_document_bytes, std::int64_t documents) noexcept;
+
+// The mean size of what a projection or a pipeline makes of a collection's documents, as this worker has seen it.
+class OutputSize {
+ public:
+  // `made_by`: valid BSON; empty for whole documents. The context outlives this.
+  OutputSize(Context& context, std::string_view ns, DocView made_by);
+  double mean() const { return sizes_.mean(key_); }  // 0: not known
+  void learn(double mean_document_bytes) const { sizes_.learn(key_, mean_document_bytes); }
+
+ private:
+  DocumentSizes& sizes_;
+  std::string key_;
+};
 
 // How many documents each of several shards is asked for when a cursor is opened.
 struct FirstReplies {
@@ -34,9 +49,9 @@ struct FirstReplies {
 FirstReplies first_replies(const Context& context, double mean_document_bytes, std::int64_t wanted, bool sorted,
                            std::size_t shards) noexcept;
 
-// Before the cursor is opened on its shards: memory for the first reply of each of them, all of it or nothing. An
-// eighth of the memory is left to others. Waits while memory is scarce. Errors: a refusal that may be tried again, the
-// operation's end.
+// Before the cursor is opened on its shards: memory for the first reply of each of them, all of it or nothing. A
+// quarter of the memory is left to others. Waits while memory is scarce; otherwise goes on without. Errors: a refusal
+// that may be tried again, the operation's end.
 Task<Result<void>> take_working_set(Context& context, const Request& request, ClusterCursor& cursor,
                                     std::size_t shards, std::size_t reply_bytes_each);
 

@@ -269,6 +269,13 @@ Result<SortProjection> plan_merge(const Context& context, const FindArguments& f
   return plan;
 }
 
+// Of each shard, since the skip and the limit are applied here.
+std::int64_t first_documents_wanted(const FindArguments& find) {
+  const std::int64_t most = find.first.documents_max();
+  const bool is_less = find.limit > 0 && find.limit < most && find.skip < most;
+  return is_less ? std::min(most, find.limit + find.skip) : most;
+}
+
 Task<Result<Response>> find_on_many(Context& context, Client& client, const Request& request,
                                     const FindArguments& find, const Targets& targets) {
   SPILLWAY_CO_TRY(kept, reserve_kept(context, request, find.collection, kept_sort_bytes(find.sort)));
@@ -287,20 +294,23 @@ Task<Result<Response>> find_on_many(Context& context, Client& client, const Requ
     if (auto refused = refuse_new_cursor(context, client)) co_return *std::move(refused);
   }
   cursor->whole_documents = find.projection.empty();
-  DocumentSizes& sizes = cursor->whole_documents ? context.document_sizes : context.output_sizes;
-  FirstReplies first = first_replies(context, sizes.mean(cursor->ns), find.first.documents_max(),
-                                     cursor->merge.sorted(), targets.shards.size());
+  if (auto valid = find.projection.validate(); valid.has_error()) co_return valid.error();
+  const OutputSize output(context, cursor->ns, find.projection);
+  const std::int64_t wanted = first_documents_wanted(find);
+  FirstReplies first =
+      first_replies(context, output.mean(), wanted, cursor->merge.sorted(), targets.shards.size());
   // Less than a batch: one shard's own batch does better.
-  const bool passes = first.documents < find.first.documents_max() && cursor->passes_through() && !find.first.single;
+  const bool passes = first.documents < wanted && cursor->passes_through() && !find.first.single;
   if (passes) first = FirstReplies::none();
+  const std::int64_t asked = first.documents < wanted ? first.documents : find.first.documents_max();
   TakeCopyRoom taking_room(context, request);
   SPILLWAY_CO_TRY(room, co_await taking_room);
-  SPILLWAY_CO_TRY(body, scatter_command(request, find, *plan, first.documents));
+  SPILLWAY_CO_TRY(body, scatter_command(request, find, *plan, asked));
   auto failed = co_await open_remotes(context, request, *cursor, targets, *body, first.bytes_each);
   if (failed) co_return *failed;
   *body = BsonDoc();
   room->release();
-  sizes.learn(cursor->ns, cursor->mean_document_bytes);
+  output.learn(cursor->mean_document_bytes);
   if (passes) {
     auto passing = pass_first_batch(context, request, find, std::move(cursor));
     co_return co_await passing;

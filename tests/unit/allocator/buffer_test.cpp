@@ -34,6 +34,24 @@ TEST_CASE("the charge covers the whole block at every size", "[buffer]") {
   }
 }
 
+TEST_CASE("a buffer out of what is reserved charges nothing more", "[buffer]") {
+  const std::size_t bytes = GENERATE(std::size_t{100}, std::size_t{100'000});
+  MemoryBudget budget("b", 0);
+  const std::size_t charged = Buffer::charged_bytes(bytes);
+  auto paid = budget.try_reserve(charged + 10);
+  REQUIRE(paid);
+  {
+    const auto buffer = Buffer::allocate(*paid, bytes);
+    REQUIRE(buffer);
+    CHECK(buffer->capacity() == charged);
+    CHECK(paid->bytes() == 10);
+    CHECK(budget.usage().used_bytes == charged + 10);
+    CHECK_FALSE(Buffer::allocate(*paid, bytes));
+    CHECK(paid->bytes() == 10);
+  }
+  CHECK(budget.usage().used_bytes == 10);
+}
+
 TEST_CASE("a refused buffer takes nothing", "[buffer]") {
   MemoryBudget budget("budget", 4096);
   CHECK_FALSE(Buffer::allocate(budget, 4097));
