@@ -445,11 +445,11 @@ struct Scans {
   std::vector<std::int64_t> failed;  // codes of getMores
 };
 
-// To its end, in the order of _id. A command that is refused is not tried again.
-Task<void> scan(SimClient* client, std::string_view command, Scans* scans, std::int64_t documents) {
+// From the document `first` to its end, in the order of _id. A command that is refused is not tried again.
+Task<void> scan(SimClient* client, std::string_view command, Scans* scans, std::int64_t first, std::int64_t documents) {
   auto finding = client->call(json(command));
   std::optional<BsonDoc> reply = co_await finding;
-  std::int64_t next = 0;
+  std::int64_t next = first;
   while (reply && is_ok(*reply)) {
     for (const BsonDoc& document : batch_of(*reply)) CHECK(*document.view()["_id"].to_int64() == next++);
     if (cursor_id(*reply) == 0) {
@@ -461,7 +461,7 @@ Task<void> scan(SimClient* client, std::string_view command, Scans* scans, std::
     reply = co_await getting;
   }
   const std::int64_t code = reply ? code_of(*reply) : -1;
-  if (next == 0 && code == 462) {
+  if (next == first && code == 462) {
     ++scans->refused;
   } else {
     scans->failed.push_back(code);
@@ -471,9 +471,10 @@ Task<void> scan(SimClient* client, std::string_view command, Scans* scans, std::
 }  // namespace
 
 TEST_CASE("merges of many clients over large documents go on, and those that do not fit are not begun") {
-  const std::string_view command = GENERATE(
-      R"({"find": "docs", "sort": {"_id": 1}, "$db": "app"})",
-      R"({"aggregate": "docs", "pipeline": [{"$sort": {"_id": 1}}], "cursor": {}, "$db": "app"})");
+  const auto [command, first] = GENERATE(table<std::string_view, std::int64_t>(
+      {{R"({"find": "docs", "sort": {"_id": 1}, "$db": "app"})", 0},
+       {R"({"find": "docs", "sort": {"_id": 1}, "skip": 20, "$db": "app"})", 20},
+       {R"({"aggregate": "docs", "pipeline": [{"$sort": {"_id": 1}}], "cursor": {}, "$db": "app"})", 0}}));
   CAPTURE(command);
   SimWorldOptions options = small_world();
   options.faults.window_bytes = 64 * 1024;
@@ -488,7 +489,7 @@ TEST_CASE("merges of many clients over large documents go on, and those that do 
   std::vector<std::unique_ptr<SimClient>> clients;
   for (std::size_t i = 0; i < count; ++i) {
     clients.push_back(world.client());
-    world.spawn(scan(clients.back().get(), command, &scans, 60));
+    world.spawn(scan(clients.back().get(), command, &scans, first, 60));
   }
   CHECK(world.run_until([&] { return scans.done + scans.refused + scans.failed.size() == count; }, seconds(60)));
   CAPTURE(scans.done, scans.refused);

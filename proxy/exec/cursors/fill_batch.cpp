@@ -55,6 +55,7 @@ struct BatchFill {
         return cursor.stage ? push_to_stage() : append();
       case Merge::Next::Kind::skipped:
         step_bytes = next->bytes;
+        if (!next->remote->has_document()) keep_working_set(context, cursor);
         return Step::nothing;
       case Merge::Next::Kind::fetch:
         return is_batch_without_more() ? Step::full : Step::shards;

@@ -37,6 +37,11 @@ bool has_plenty(const Context& context, std::size_t shards) noexcept {
 
 bool is_limited(const Context& context) noexcept { return context.shared.memory.cursors.ceiling_bytes() != 0; }
 
+std::uint64_t working_set_most(const Context& context) noexcept {
+  const std::uint64_t ceiling = context.shared.memory.cursors.ceiling_bytes();
+  return ceiling - ceiling / left_parts;
+}
+
 // Of a working set, what its replies do not use.
 std::uint64_t unused_bytes(const ClusterCursor& cursor) noexcept {
   const std::uint64_t each = least_reply_bytes(cursor);
@@ -98,13 +103,12 @@ Task<Result<void>> take_working_set(Context& context, const Request& request, Cl
   if (!is_limited(context)) co_return Result<void>();
   MemoryBudget& budget = context.shared.memory.cursors;
   const MemoryQueue& queue = context.shared.memory.work_queue;
-  const std::uint64_t ceiling = budget.ceiling_bytes();
-  const std::uint64_t least_left = ceiling / left_parts;
   const std::uint64_t bytes = shards * Buffer::charged_bytes(reply_bytes_each);
   // Replies that are so large may still find memory, one after the other.
-  if (bytes > ceiling - least_left) co_return Result<void>();
+  if (bytes > working_set_most(context)) co_return Result<void>();
   // What others have taken of the reserve is theirs to give back first.
-  const std::uint64_t left = std::min(least_left + queue.usage().large.used_bytes, ceiling - bytes);
+  const std::uint64_t ceiling = budget.ceiling_bytes();
+  const std::uint64_t left = std::min(ceiling / left_parts + queue.usage().large.used_bytes, ceiling - bytes);
   std::optional<Reservation> taken;
   const bool scarce = is_scarce(context);
   if (!(scarce && queue.somebody_waits()) && budget.has_room(bytes + left)) taken = budget.try_reserve(bytes);
@@ -145,9 +149,10 @@ void give_back(const Context& context, ClusterCursor& cursor, Reservation room) 
 }
 
 void keep_working_set(const Context& context, ClusterCursor& cursor) noexcept {
-  if (!is_limited(context) || cursor.changes || cursor.from_one_shard) return;
-  const bool keeps = !cursor.passes_through() && !cursor.exhausted();
-  set_working_set(context, cursor, keeps ? unused_bytes(cursor) : 0);
+  if (!is_limited(context)) return;
+  const bool is_merge = !cursor.changes && !cursor.from_one_shard && !cursor.passes_through();
+  const std::uint64_t bytes = is_merge && !cursor.exhausted() ? unused_bytes(cursor) : 0;
+  set_working_set(context, cursor, bytes <= working_set_most(context) ? bytes : 0);
 }
 
 void keep_idle_working_set(const Context& context, ClusterCursor& cursor) noexcept {
