@@ -166,7 +166,7 @@ void ClusterCursor::learn_mean(std::size_t bytes, std::size_t documents) noexcep
 }
 
 std::size_t ClusterCursor::parkable_bytes() const noexcept {
-  std::size_t bytes = 0;
+  std::size_t bytes = working_set.bytes();
   for (const RemoteCursor& remote : remotes) {
     for (const Batch& batch : remote.batches) bytes += batch.held_bytes();
     for (const SpillTicket& ticket : remote.parked) bytes += ticket.given_up() ? ticket.memory_bytes() : 0;
@@ -190,6 +190,8 @@ void ClusterCursor::park(SpillStore& store, std::int64_t now_ns) {
       remote.batches.pop_back();
     }
   }
+  // It holds nothing now that others could wait for.
+  working_set.release();
 }
 
 std::size_t ClusterCursor::open_remotes() const noexcept {

@@ -198,8 +198,9 @@ struct ClusterCursor {
   bool passes_through() const noexcept;
   // Bytes in memory: batches, parked pieces in their compressed size, the stage, and what it keeps of its request.
   std::size_t buffered_bytes() const noexcept;
-  std::size_t parkable_bytes() const noexcept;  // that park() would move
-  // Moves batches to the store, as many as the store accepts. REQUIRES an idle cursor.
+  std::size_t parkable_bytes() const noexcept;  // that park() would move or give back
+  // Moves batches to the store, as many as the store accepts; with the last one the working set goes, too. REQUIRES an
+  // idle cursor.
   void park(SpillStore& store, std::int64_t now_ns);
   void learn_mean(std::size_t bytes, std::size_t documents) noexcept;
   // Call before the cursor becomes idle: moves small rests of batches into small blocks, and drops keys.

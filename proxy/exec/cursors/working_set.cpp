@@ -106,9 +106,11 @@ Task<Result<void>> take_working_set(Context& context, const Request& request, Cl
   const std::uint64_t bytes = shards * Buffer::charged_bytes(reply_bytes_each);
   // Replies that are so large may still find memory, one after the other.
   if (bytes > working_set_most(context)) co_return Result<void>();
-  // What others have taken of the reserve is theirs to give back first.
+  // What others have taken of the reserve is theirs to give back first. A little needs nothing beside it.
   const std::uint64_t ceiling = budget.ceiling_bytes();
-  const std::uint64_t left = std::min(ceiling / left_parts + queue.usage().large.used_bytes, ceiling - bytes);
+  const bool is_little = bytes <= MemoryQueue::small_bytes_max;
+  const std::uint64_t left =
+      is_little ? 0 : std::min(ceiling / left_parts + queue.usage().large.used_bytes, ceiling - bytes);
   std::optional<Reservation> taken;
   const bool scarce = is_scarce(context);
   if (!(scarce && queue.somebody_waits()) && budget.has_room(bytes + left)) taken = budget.try_reserve(bytes);
