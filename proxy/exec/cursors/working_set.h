@@ -49,9 +49,9 @@ struct FirstReplies {
 FirstReplies first_replies(const Context& context, double mean_document_bytes, std::int64_t wanted, bool sorted,
                            std::size_t shards) noexcept;
 
-// Before the cursor is opened on its shards: memory for the first reply of each of them, all of it or nothing.
-// Unless it is a little, a quarter of the memory is left to others. Waits while memory is scarce; otherwise goes on without. Errors: a refusal
-// that may be tried again, the operation's end.
+// Before the cursor is opened on its shards: memory for the first reply of each of them, all of it or nothing. Unless
+// it is a little, a quarter of the memory is left to others. Waits while memory is scarce; otherwise goes on without.
+// Errors: a refusal that may be tried again, the operation's end.
 Task<Result<void>> take_working_set(Context& context, const Request& request, ClusterCursor& cursor,
                                     std::size_t shards, std::size_t reply_bytes_each);
 
