@@ -50,6 +50,11 @@ std::optional<Buffer> allocate_from(Reservation* room, std::size_t bytes) noexce
   return Buffer::allocate(*room, bytes);
 }
 
+std::optional<Buffer> allocate_now(MemoryBudget& budget, Reservation* room, std::size_t bytes) noexcept {
+  auto paid = allocate_from(room, bytes);
+  return paid ? std::move(paid) : spillway::allocate_now(budget, bytes);
+}
+
 // Compressing a shorter command does not pay.
 constexpr std::size_t compression_threshold_bytes = 512;
 
@@ -292,8 +297,7 @@ Task<Result<Buffer>> Connection::wait_for_room(Bytes have, MemoryBudget& budget,
     std::copy(have.begin(), have.end(), few.begin());
     have = Bytes(few).first(have.size());
   } else {
-    auto buffer = allocate_from(room, have.size());
-    if (!buffer) buffer = allocate_now(budget, have.size());
+    auto buffer = allocate_now(budget, room, have.size());
     if (!buffer) co_return broken_by(memory_refused(budget, wanted, "a shard's reply"));
     buffer->append(have.data(), have.size());
     many = *std::move(buffer);
@@ -364,9 +368,7 @@ Task<Result<Buffer>> Connection::decompressed(const Incoming& incoming, const Bu
   const std::size_t size = limits::message_header_bytes + header->uncompressed_size;
   if (size < start_bytes) co_return broken_by(protocol_error("a reply is too short"));
   Buffer plain;
-  if (auto paid = allocate_from(room, size)) {
-    plain = *std::move(paid);
-  } else if (auto buffer = allocate_now(budget, size)) {
+  if (auto buffer = allocate_now(budget, room, size)) {
     plain = *std::move(buffer);
   } else {
     auto waited = co_await wait_for_room({}, budget, room, size, deadline);
@@ -434,8 +436,7 @@ std::optional<Buffer> Connection::take_whole(std::size_t have, MemoryBudget& bud
       incoming.header.response_to != next_request_id_) {
     return std::nullopt;
   }
-  auto buffer = allocate_from(room, have);
-  if (!buffer) buffer = allocate_now(budget, have);
+  auto buffer = allocate_now(budget, room, have);
   if (!buffer) return std::nullopt;
   buffer->append(bytes.data(), have);
   awaiting_reply_ = false;
@@ -531,8 +532,8 @@ Task<Result<Reply>> Connection::receive_more(MemoryBudget& budget, bool stream, 
   // No suspension since the read: the bytes are still in the scratch.
   const Bytes start = receive_scratch().first(have);
   Result<Buffer> started = Buffer();
-  auto paid = incoming.compressed ? std::nullopt : allocate_from(room, incoming.wanted_bytes);
-  if (!paid) paid = allocate_now(budget, incoming.wanted_bytes);
+  // An envelope takes of the room only where there is nothing else: what it holds needs that.
+  auto paid = allocate_now(budget, incoming.compressed ? nullptr : room, incoming.wanted_bytes);
   if (!paid && incoming.compressed) paid = allocate_from(room, incoming.wanted_bytes);
   if (paid) {
     paid->append(start.data(), start.size());

@@ -78,14 +78,31 @@ TEST_CASE("cursors are not ended for what other programs of the group hold") {
   CHECK(world.shared().cursors.counts().evicted == 1);
 }
 
-TEST_CASE("one client's idle cursors do not lock the others out") {
+namespace {
+
+SimWorldOptions limited_world(std::uint64_t limit_bytes) {
   SimWorldOptions options = sharded_world(2, 30);
-  options.memory_limit_bytes = 4 * limits::mib;
-  SimWorld world(std::move(options));
-  store_documents(world, 30, text_bytes_each);
-  auto greedy = world.client(), other = world.client();
-  REQUIRE(is_ok(call(world, *greedy, hello_of("export"))));
-  REQUIRE(is_ok(call(world, *other, hello_of("web"))));
+  options.memory_limit_bytes = limit_bytes;
+  return options;
+}
+
+// Two programs over two shards, one of which is about to take all memory.
+struct Greedy {
+  explicit Greedy(std::uint64_t limit_bytes) : world(limited_world(limit_bytes)) {
+    store_documents(world, 30, text_bytes_each);
+    REQUIRE(is_ok(call(world, *greedy, hello_of("export"))));
+    REQUIRE(is_ok(call(world, *other, hello_of("web"))));
+  }
+
+  SimWorld world;
+  std::unique_ptr<SimClient> greedy = world.client(), other = world.client();
+};
+
+}  // namespace
+
+TEST_CASE("one client's idle cursors do not lock the others out") {
+  Greedy setting(4 * limits::mib);
+  auto& [world, greedy, other] = setting;
   while (world.shared().memory.process.usage().used_bytes < 5 * limits::mib / 2) {
     REQUIRE(is_ok(call(world, *greedy, sorted_find)));
   }
@@ -108,13 +125,8 @@ TEST_CASE("one client's idle cursors do not lock the others out") {
 }
 
 TEST_CASE("one client's idle cursors give way before memory is critical, too") {
-  SimWorldOptions options = sharded_world(2, 30);
-  options.memory_limit_bytes = 4 * limits::mib;
-  SimWorld world(std::move(options));
-  store_documents(world, 30, text_bytes_each);
-  auto greedy = world.client(), other = world.client();
-  REQUIRE(is_ok(call(world, *greedy, hello_of("export"))));
-  REQUIRE(is_ok(call(world, *other, hello_of("web"))));
+  Greedy setting(4 * limits::mib);
+  auto& [world, greedy, other] = setting;
   std::size_t opened = 0;
   while (is_ok(call(world, *greedy, sorted_find))) REQUIRE(++opened < 500);
   CHECK(opened > 3);
@@ -124,13 +136,8 @@ TEST_CASE("one client's idle cursors give way before memory is critical, too") {
 }
 
 TEST_CASE("what a merging aggregation holds gives way, too") {
-  SimWorldOptions options = sharded_world(2, 30);
-  options.memory_limit_bytes = 8 * limits::mib;
-  SimWorld world(std::move(options));
-  store_documents(world, 30, text_bytes_each);
-  auto greedy = world.client(), other = world.client();
-  REQUIRE(is_ok(call(world, *greedy, hello_of("export"))));
-  REQUIRE(is_ok(call(world, *other, hello_of("web"))));
+  Greedy setting(8 * limits::mib);
+  auto& [world, greedy, other] = setting;
   constexpr std::string_view group =
       R"({"aggregate": "docs", "pipeline": [{"$group": {"_id": "$_id", "text": {"$first": "$text"}}}],
           "cursor": {"batchSize": 2}, "$db": "app"})";
