@@ -8,13 +8,12 @@ void MemoryQueue::set_reserves(std::uint64_t large_bytes, std::uint64_t small_by
   has_reserve_ = large_bytes != 0 && small_bytes != 0;
 }
 
-MemoryQueue::Place::Place(MemoryQueue& queue, Sleeper& sleeper, bool in_line)
-    : queue_(queue), line_(in_line ? queue.line_ : queue.outside_) {
+MemoryQueue::Place::Place(MemoryQueue& queue, Sleeper& sleeper, bool in_line, Holder holder)
+    : queue_(queue), line_(in_line ? queue.line_ : queue.outside_), sleeper_(sleeper), holder_(holder) {
   queue_.waits_.fetch_add(1, std::memory_order_relaxed);
   queue_.waiting_.fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard lock(queue_.mutex_);
-  number_ = queue_.next_++;
-  line_.waiting.emplace_hint(line_.waiting.end(), number_, &sleeper);
+  queue_.enter(*this, in_line && queue_.has_reserve(holder) ? queue_.next_preceding_++ : queue_.next_++);
   line_.set_first();
 }
 
@@ -24,7 +23,39 @@ MemoryQueue::Place::~Place() {
   const bool was_first = first();
   line_.waiting.erase(number_);
   line_.set_first();
-  if (was_first && !line_.waiting.empty()) line_.waiting.begin()->second->wake();
+  if (was_first && !line_.waiting.empty()) line_.waiting.begin()->second->sleeper_.wake();
+}
+
+MemoryBudget* MemoryQueue::Place::reserve() noexcept {
+  if (holder_ == nullptr) return queue_.large();
+  if (!queue_.has_reserve_) return nullptr;
+  return queue_.held_.usage().used_bytes == 0 || queue_.has_reserve(holder_) ? &queue_.held_ : nullptr;
+}
+
+void MemoryQueue::Place::served(bool from_reserve) {
+  queue_.served_.fetch_add(1, std::memory_order_relaxed);
+  if (from_reserve && holder_ != nullptr) queue_.give_reserve(holder_);
+}
+
+void MemoryQueue::enter(Place& place, std::uint64_t number) {
+  place.number_ = number;
+  place.line_.waiting.emplace(number, &place);
+}
+
+// Its other waits, which came before it had the reserve, come first from now on.
+void MemoryQueue::give_reserve(Holder holder) {
+  const std::lock_guard lock(mutex_);
+  holder_ = holder;
+  for (auto at = line_.waiting.lower_bound(first_number); at != line_.waiting.end();) {
+    Place& place = *at->second;
+    if (place.holder_ != holder) {
+      ++at;
+      continue;
+    }
+    at = line_.waiting.erase(at);
+    enter(place, next_preceding_++);
+  }
+  line_.set_first();
 }
 
 void MemoryQueue::wake_first() noexcept {
@@ -33,7 +64,7 @@ void MemoryQueue::wake_first() noexcept {
   if (line_.first.load() == 0 && outside_.first.load() == 0) return;
   const std::lock_guard lock(mutex_);
   for (Line* line : {&line_, &outside_}) {
-    if (!line->waiting.empty()) line->waiting.begin()->second->wake();
+    if (!line->waiting.empty()) line->waiting.begin()->second->sleeper_.wake();
   }
 }
 
@@ -41,6 +72,7 @@ MemoryQueueUsage MemoryQueue::usage() const {
   MemoryQueueUsage usage;
   usage.waiting = waiting_.load(std::memory_order_relaxed);
   usage.waits = waits_.load(std::memory_order_relaxed);
+  usage.served = served_.load(std::memory_order_relaxed);
   usage.in_vain = in_vain_.load(std::memory_order_relaxed);
   usage.large = large_.usage();
   usage.small = small_.usage();

@@ -8,6 +8,10 @@
 // nothing of the first: so no deadlock is possible. Requests have one queue, and what is made of them (copies for
 // shards, decompressed bytes, replies) has another.
 //
+// Cursors that merge are the exception: they wait for documents of one shard while they hold those of others. So one of
+// them at a time takes from the large reserve, and as long as it holds some of that, its waits come first: it goes on,
+// whatever the others hold, if the reserve is large enough for a document of each shard and a copy.
+//
 // The caller does the waiting (proxy/base/memory_wait.h): only the first of a line tries. It is woken when memory
 // comes back, or when it becomes the first. Any thread.
 #pragma once
@@ -24,7 +28,8 @@ namespace spillway {
 struct MemoryQueueUsage {
   std::uint64_t waiting = 0;  // now
   std::uint64_t waits = 0;    // ever begun
-  std::uint64_t in_vain = 0;  // ended without memory
+  std::uint64_t served = 0;   // ended with memory
+  std::uint64_t in_vain = 0;  // ended without
   BudgetUsage large;
   BudgetUsage small;
 };
@@ -33,8 +38,11 @@ class MemoryQueue {
  public:
   static constexpr std::uint64_t small_bytes_max = 64 * 1024;
 
+  // A cursor that merges, by its address. Null: work that needs no second piece of memory while it holds one.
+  using Holder = const void*;
+
   // Limits of 0: nothing is kept (a process without a limit).
-  explicit MemoryQueue(std::string_view name) : large_(name, 0), small_(name, 0) {
+  explicit MemoryQueue(std::string_view name) : large_(name, 0), held_(name, 0, &large_), small_(name, 0) {
     large_.set_wakes({this});
     small_.set_wakes({this});
   }
@@ -61,9 +69,10 @@ class MemoryQueue {
     ~Sleeper() = default;
   };
 
-  // The waiting requests by their numbers, which rise.
+  class Place;
+  // The waiting requests by their numbers, which rise. Those of the cursor that has the reserve have the lowest ones.
   struct Line {
-    std::map<std::uint64_t, Sleeper*> waiting;  // under the queue's lock
+    std::map<std::uint64_t, Place*> waiting;    // under the queue's lock
     std::atomic<std::uint64_t> first{0};        // 0: no request waits
 
     void set_first() noexcept { first.store(waiting.empty() ? 0 : waiting.begin()->first); }
@@ -74,25 +83,29 @@ class MemoryQueue {
    public:
     // `in_line`: false for a request that the reserve could never hold, and for optional work. These wait in a
     // separate line and delay no other request.
-    Place(MemoryQueue& queue, Sleeper& sleeper, bool in_line = true);
+    Place(MemoryQueue& queue, Sleeper& sleeper, bool in_line = true, Holder holder = nullptr);
     Place(const Place&) = delete;
     Place& operator=(const Place&) = delete;
     ~Place();
     bool in_line() const noexcept { return &line_ == &queue_.line_; }
-    bool first() const noexcept { return line_.first.load(std::memory_order_acquire) == number_; }
+    bool first() const noexcept { return line_.first.load(std::memory_order_acquire) == number_.load(); }
+    // What the first may take from now; null: another cursor has the reserve. REQUIRES in_line().
+    MemoryBudget* reserve() noexcept;
+    // It has its memory, perhaps from reserve().
+    void served(bool from_reserve);
 
    private:
     friend class MemoryQueue;
     MemoryQueue& queue_;
     Line& line_;
-    std::uint64_t number_;
+    Sleeper& sleeper_;
+    const Holder holder_;
+    std::atomic<std::uint64_t> number_{0};
   };
 
   bool somebody_waits() const noexcept { return line_waits() || outside_.first.load(std::memory_order_relaxed) != 0; }
   // A line exists: a new request that can wait joins it.
-  bool line_waits() const noexcept { return first_in_line() != 0; }
-  // A number for the request that is the first of the line; 0: none. While it stays the same, none gets memory.
-  std::uint64_t first_in_line() const noexcept { return line_.first.load(std::memory_order_relaxed); }
+  bool line_waits() const noexcept { return line_.first.load(std::memory_order_relaxed) != 0; }
   // No further request may wait.
   bool full() const noexcept { return waiting_max_ != 0 && waiting_.load(std::memory_order_relaxed) >= waiting_max_; }
   // Memory has come back.
@@ -102,15 +115,27 @@ class MemoryQueue {
   MemoryQueueUsage usage() const;
 
  private:
+  static constexpr std::uint64_t first_number = std::uint64_t{1} << 62;  // of those that have no precedence
+
+  bool has_reserve(Holder holder) const noexcept {
+    return holder != nullptr && holder == holder_.load() && held_.usage().used_bytes > 0;
+  }
+  void enter(Place& place, std::uint64_t number);  // under the lock
+  void give_reserve(Holder holder);
+
   std::mutex mutex_;
   Line line_, outside_;
-  std::uint64_t next_ = 1;
+  std::uint64_t next_ = first_number;
+  std::uint64_t next_preceding_ = 1;
+  std::atomic<Holder> holder_{nullptr};  // the last that took from held_
   std::atomic<std::uint64_t> waits_{0};
+  std::atomic<std::uint64_t> served_{0};
   std::atomic<std::uint64_t> in_vain_{0};
   std::size_t waiting_max_ = 0;
   std::atomic<std::size_t> waiting_{0};
   bool has_reserve_ = false;
   MemoryBudget large_;
+  MemoryBudget held_;  // the part of it that a cursor holds
   MemoryBudget small_;
 };
 

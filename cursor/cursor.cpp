@@ -159,12 +159,6 @@ void ClusterCursor::compact(MemoryBudget& budget) noexcept {
   }
 }
 
-void ClusterCursor::learn_mean(std::size_t bytes, std::size_t documents) noexcept {
-  if (documents == 0) return;
-  const double mean = static_cast<double>(bytes) / static_cast<double>(documents);
-  mean_document_bytes = mean_document_bytes > 0 ? (mean_document_bytes + mean) / 2 : mean;
-}
-
 std::size_t ClusterCursor::parkable_bytes() const noexcept {
   std::size_t bytes = working_set.bytes();
   for (const RemoteCursor& remote : remotes) {

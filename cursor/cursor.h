@@ -14,6 +14,7 @@
 #include "cursor/bson_writer.h"
 #include "cursor/change_stream.h"
 #include "cursor/cursor_charge.h"
+#include "cursor/document_size.h"
 #include "cursor/host_name.h"
 #include "cursor/sort_pattern.h"
 
@@ -184,7 +185,8 @@ struct ClusterCursor {
   std::int64_t deadline_ns = 0;
   std::uint64_t documents_returned = 0;
   std::uint64_t batches_returned = 0;
-  double mean_document_bytes = 0;  // of the batches so far
+  DocumentSize document_size;
+  std::uint64_t output_shape = 0;  // of the projection or pipeline that makes its documents; 0: none is known
 
   ReadAhead ahead;
   IdleLinks idle;
@@ -202,7 +204,6 @@ struct ClusterCursor {
   // Moves batches to the store, as many as the store accepts; with the last one the working set goes, too. REQUIRES an
   // idle cursor.
   void park(SpillStore& store, std::int64_t now_ns);
-  void learn_mean(std::size_t bytes, std::size_t documents) noexcept;
   // Call before the cursor becomes idle: moves small rests of batches into small blocks, and drops keys.
   void compact(MemoryBudget& budget) noexcept;
   std::size_t open_remotes() const noexcept;  // shard cursors that are open

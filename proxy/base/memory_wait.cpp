@@ -80,7 +80,7 @@ bool could_ever_fit(const MemoryBudget& budget, std::size_t bytes) noexcept {
 template <class T>
 Task<std::optional<T>> wait_for(Loop& loop, MemoryBudget& budget, std::size_t bytes,
                                 TimePoint deadline, const std::function<bool()>& wanted,
-                                bool in_line) {
+                                bool in_line, MemoryQueue::Holder holder) {
   MemoryQueue* const queue = budget.queue();
   if (queue == nullptr || !could_ever_fit(budget, bytes)) co_return std::nullopt;
   if (queue->full()) {
@@ -89,14 +89,18 @@ Task<std::optional<T>> wait_for(Loop& loop, MemoryBudget& budget, std::size_t by
   }
   const auto sleeper = std::make_shared<LoopSleeper>(loop);
   // A request that the reserve could never hold does not block others that fit.
-  const MemoryQueue::Place place(*queue, *sleeper, in_line && bytes <= queue->large_bytes());
+  MemoryQueue::Place place(*queue, *sleeper, in_line && bytes <= queue->large_bytes(), holder);
   TimePoint asked = Clock::now();
   for (;;) {
     if (place.first()) {
       auto taken = in_line ? take_now<T>(budget, bytes)
                            : take(budget, bytes, static_cast<T*>(nullptr));
-      if (!taken && place.in_line()) taken = take(*queue->large(), bytes, static_cast<T*>(nullptr));
-      if (taken) co_return taken;
+      MemoryBudget* const reserve = taken || !place.in_line() ? nullptr : place.reserve();
+      if (reserve != nullptr) taken = take(*reserve, bytes, static_cast<T*>(nullptr));
+      if (taken) {
+        place.served(reserve != nullptr);
+        co_return taken;
+      }
     }
     const TimePoint now = Clock::now();
     if (now >= deadline) break;
@@ -111,11 +115,12 @@ Task<std::optional<T>> wait_for(Loop& loop, MemoryBudget& budget, std::size_t by
 
 template <class T>
 Task<std::optional<T>> take_or_wait(Loop& loop, MemoryBudget& budget, std::size_t bytes,
-                                    TimePoint deadline, const std::function<bool()>& wanted) {
+                                    TimePoint deadline, const std::function<bool()>& wanted,
+                                    MemoryQueue::Holder holder) {
   if (!must_wait(budget, bytes)) {
     if (auto taken = take_now<T>(budget, bytes)) co_return taken;
   }
-  co_return co_await wait_for<T>(loop, budget, bytes, deadline, wanted, true);
+  co_return co_await wait_for<T>(loop, budget, bytes, deadline, wanted, true, holder);
 }
 
 }  // namespace
@@ -134,27 +139,27 @@ std::optional<Reservation> reserve_now(MemoryBudget& budget, std::size_t bytes) 
 
 Task<std::optional<Buffer>> wait_for_buffer(Loop& loop, MemoryBudget& budget, std::size_t bytes,
                                             TimePoint deadline,
-                                            const std::function<bool()>& wanted) {
-  return wait_for<Buffer>(loop, budget, bytes, deadline, wanted, true);
+                                            const std::function<bool()>& wanted, MemoryQueue::Holder holder) {
+  return wait_for<Buffer>(loop, budget, bytes, deadline, wanted, true, holder);
 }
 
 Task<std::optional<Reservation>> wait_for_reservation(Loop& loop, MemoryBudget& budget,
                                                       std::size_t bytes, TimePoint deadline,
                                                       const std::function<bool()>& wanted,
                                                       bool in_line) {
-  return wait_for<Reservation>(loop, budget, bytes, deadline, wanted, in_line);
+  return wait_for<Reservation>(loop, budget, bytes, deadline, wanted, in_line, nullptr);
 }
 
 Task<std::optional<Buffer>> allocate_or_wait(Loop& loop, MemoryBudget& budget, std::size_t bytes,
                                              TimePoint deadline,
-                                             const std::function<bool()>& wanted) {
-  return take_or_wait<Buffer>(loop, budget, bytes, deadline, wanted);
+                                             const std::function<bool()>& wanted, MemoryQueue::Holder holder) {
+  return take_or_wait<Buffer>(loop, budget, bytes, deadline, wanted, holder);
 }
 
 Task<std::optional<Reservation>> reserve_or_wait(Loop& loop, MemoryBudget& budget,
                                                  std::size_t bytes, TimePoint deadline,
-                                                 const std::function<bool()>& wanted) {
-  return take_or_wait<Reservation>(loop, budget, bytes, deadline, wanted);
+                                                 const std::function<bool()>& wanted, MemoryQueue::Holder holder) {
+  return take_or_wait<Reservation>(loop, budget, bytes, deadline, wanted, holder);
 }
 
 Error memory_refused(const MemoryBudget& budget, std::size_t bytes, std::string_view what) {

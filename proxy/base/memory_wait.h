@@ -8,7 +8,7 @@
 // passes, or when `wanted` returns false. `wanted` is called now and then, on the loop, and outlives the wait.
 //
 // First come, first served: a request that can wait joins the line where there is one, and only the first of it is
-// woken when memory is given back.
+// woken when memory is given back. `holder`: the cursor that the memory is for, if it merges (MemoryQueue).
 #pragma once
 
 #include <cstddef>
@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "allocator/buffer.h"
+#include "allocator/memory_queue.h"
 #include "cursor/error.h"
 #include "proxy/base/loop.h"
 
@@ -30,7 +31,8 @@ bool must_wait(const MemoryBudget& budget, std::size_t bytes) noexcept;
 
 Task<std::optional<Buffer>> wait_for_buffer(Loop& loop, MemoryBudget& budget, std::size_t bytes,
                                             TimePoint deadline,
-                                            const std::function<bool()>& wanted);
+                                            const std::function<bool()>& wanted,
+                                            MemoryQueue::Holder holder = nullptr);
 // `in_line`: false for optional work: it takes no reserve, and delays no other work.
 Task<std::optional<Reservation>> wait_for_reservation(Loop& loop, MemoryBudget& budget,
                                                       std::size_t bytes, TimePoint deadline,
@@ -40,10 +42,12 @@ Task<std::optional<Reservation>> wait_for_reservation(Loop& loop, MemoryBudget& 
 // At once if there is room, else by waiting, in line.
 Task<std::optional<Buffer>> allocate_or_wait(Loop& loop, MemoryBudget& budget, std::size_t bytes,
                                              TimePoint deadline,
-                                             const std::function<bool()>& wanted);
+                                             const std::function<bool()>& wanted,
+                                             MemoryQueue::Holder holder = nullptr);
 Task<std::optional<Reservation>> reserve_or_wait(Loop& loop, MemoryBudget& budget,
                                                  std::size_t bytes, TimePoint deadline,
-                                                 const std::function<bool()>& wanted);
+                                                 const std::function<bool()>& wanted,
+                                                 MemoryQueue::Holder holder = nullptr);
 
 // The error for a client: IngressRequestRateLimitExceeded(462) with the labels that make a driver try again, or
 // ExceededMemoryLimit(146) if not even an empty proxy has room. `what` is a noun phrase: "a request".

@@ -35,22 +35,23 @@ constexpr std::size_t empty_document_bytes = 5;
 constexpr std::size_t start_bytes = wire::op_msg_prefix_bytes + empty_document_bytes;
 // Where a reply goes at first, of whose start `have` bytes are there. Without room for a reply no more than its start
 // is read: what comes with that would need memory while the reply waits.
-MutableBytes room_for_start(const MemoryBudget& budget, const Reservation* room, std::size_t have) noexcept {
+MutableBytes room_for_start(const MemoryBudget& budget, const ReplyRoom* room, std::size_t have) noexcept {
   const MutableBytes scratch = receive_scratch();
-  const bool paid = room != nullptr && room->bytes() >= Buffer::charged_bytes(scratch.size());
+  const bool paid = room != nullptr && room->paid.bytes() >= Buffer::charged_bytes(scratch.size());
   const bool all = paid || budget.has_room(limits::reply_complete_bytes_max);
   return (all ? scratch : scratch.first(start_bytes)).subspan(have);
 }
 
 // What the room lacks is taken where it came from.
-std::optional<Buffer> allocate_from(Reservation* room, std::size_t bytes) noexcept {
-  if (room == nullptr || room->budget() == nullptr) return std::nullopt;
+std::optional<Buffer> allocate_from(ReplyRoom* room, std::size_t bytes) noexcept {
+  if (room == nullptr || room->paid.budget() == nullptr) return std::nullopt;
   const std::uint64_t charged = Buffer::charged_bytes(bytes);
-  if (charged > room->bytes() && !room->try_grow(charged - room->bytes())) return std::nullopt;
-  return Buffer::allocate(*room, bytes);
+  Reservation& paid = room->paid;
+  if (charged > paid.bytes() && !paid.try_grow(charged - paid.bytes())) return std::nullopt;
+  return Buffer::allocate(paid, bytes);
 }
 
-std::optional<Buffer> allocate_now(MemoryBudget& budget, Reservation* room, std::size_t bytes) noexcept {
+std::optional<Buffer> allocate_now(MemoryBudget& budget, ReplyRoom* room, std::size_t bytes) noexcept {
   auto paid = allocate_from(room, bytes);
   return paid ? std::move(paid) : spillway::allocate_now(budget, bytes);
 }
@@ -289,7 +290,7 @@ Result<void> Connection::size_up(std::size_t have_bytes, bool stream, Incoming& 
 }
 
 // Memory is short: the rest of the reply stays in the socket meanwhile.
-Task<Result<Buffer>> Connection::wait_for_room(Bytes have, MemoryBudget& budget, Reservation* room,
+Task<Result<Buffer>> Connection::wait_for_room(Bytes have, MemoryBudget& budget, ReplyRoom* room,
                                                std::size_t wanted, TimePoint deadline) {
   std::array<std::uint8_t, start_bytes> few;
   Buffer many;
@@ -303,10 +304,11 @@ Task<Result<Buffer>> Connection::wait_for_room(Bytes have, MemoryBudget& budget,
     many = *std::move(buffer);
     have = many.bytes();
   }
-  if (room != nullptr) room->release();  // too little: it must not wait, too
+  if (room != nullptr) room->paid.release();  // too little: it must not wait, too
   const std::function<bool()> whole = [this] { return !broken_; };
   auto waiting = wait_for_buffer(transport_->loop(), budget, wanted,
-                                 std::min(deadline, Clock::now() + room_wait_max), whole);
+                                 std::min(deadline, Clock::now() + room_wait_max), whole,
+                                 room == nullptr ? nullptr : room->holder);
   auto buffer = co_await waiting;
   if (!buffer && Clock::now() >= deadline) co_return wait_failed(true);
   if (!buffer) co_return broken_by(memory_refused(budget, wanted, "a shard's reply"));
@@ -357,7 +359,7 @@ IoResult Connection::note_rest(IoResult got, std::size_t wanted) {
 }
 
 Task<Result<Buffer>> Connection::decompressed(const Incoming& incoming, const Buffer& envelope,
-                                              MemoryBudget& budget, Reservation* room,
+                                              MemoryBudget& budget, ReplyRoom* room,
                                               TimePoint deadline) {
   auto header = wire::parse_compressed(envelope.bytes());
   if (header.has_error()) co_return broken_by(header.error());
@@ -426,7 +428,7 @@ Result<Reply> Connection::finish_reply(Buffer&& bytes, const Incoming& incoming)
 
 // The first `have` bytes of a reply are in the scratch. nullopt: they are not all of it, or wrong, or there is no
 // memory for them now.
-std::optional<Buffer> Connection::take_whole(std::size_t have, MemoryBudget& budget, Reservation* room,
+std::optional<Buffer> Connection::take_whole(std::size_t have, MemoryBudget& budget, ReplyRoom* room,
                                              Incoming& incoming) {
   if (have < start_bytes) return std::nullopt;
   const Bytes bytes = receive_scratch().first(have);
@@ -444,7 +446,7 @@ std::optional<Buffer> Connection::take_whole(std::size_t have, MemoryBudget& bud
 }
 
 Connection::Receiving::Receiving(Connection& connection, MemoryBudget& budget, bool stream, TimePoint deadline,
-                                 Reservation* room, ShardWait* first_byte) noexcept
+                                 ReplyRoom* room, ShardWait* first_byte) noexcept
     : connection_(connection),
       budget_(budget),
       deadline_(deadline),
@@ -452,7 +454,7 @@ Connection::Receiving::Receiving(Connection& connection, MemoryBudget& budget, b
       first_byte_(first_byte),
       stream_(stream) {}
 
-Connection::Receiving Connection::receive(MemoryBudget& budget, bool stream, TimePoint deadline, Reservation* room,
+Connection::Receiving Connection::receive(MemoryBudget& budget, bool stream, TimePoint deadline, ReplyRoom* room,
                                           ShardWait* first_byte) {
   return {*this, budget, stream, deadline, room, first_byte};
 }
@@ -503,7 +505,7 @@ Result<Reply> Connection::Receiving::await_resume() {
 }
 
 // The first `have` bytes are in the scratch. `all_came`: the last read emptied the socket.
-Task<Result<Reply>> Connection::receive_more(MemoryBudget& budget, bool stream, TimePoint deadline, Reservation* room,
+Task<Result<Reply>> Connection::receive_more(MemoryBudget& budget, bool stream, TimePoint deadline, ReplyRoom* room,
                                              ShardWait* first_byte, std::size_t have, bool all_came) {
   Incoming incoming;
   std::array<std::uint8_t, start_bytes> early;  // bytes that came before the start was complete

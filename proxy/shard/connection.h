@@ -73,7 +73,7 @@ class Connection : public boost::intrusive::list_base_hook<
   // `room` pays in place of the budget, if it is large enough; of a compressed reply it pays for the content, not for
   // the envelope. What is left of it stays there. `first_byte` ends with the reply's first byte.
   class Receiving;
-  Receiving receive(MemoryBudget& budget, bool stream, TimePoint deadline, Reservation* room = nullptr,
+  Receiving receive(MemoryBudget& budget, bool stream, TimePoint deadline, ReplyRoom* room = nullptr,
                     ShardWait* first_byte = nullptr);
 
   // The rest of a streaming reply, as the socket gives it; never reads past the message's end. After a short read the
@@ -120,16 +120,16 @@ class Connection : public boost::intrusive::list_base_hook<
   bool wants_compression(const Command& command) const noexcept;
   Result<Incoming> check_start(Bytes start) const;
   Result<void> size_up(std::size_t have_bytes, bool stream, Incoming& incoming);
-  std::optional<Buffer> take_whole(std::size_t have, MemoryBudget& budget, Reservation* room, Incoming& incoming);
-  Task<Result<Reply>> receive_more(MemoryBudget& budget, bool stream, TimePoint deadline, Reservation* room,
+  std::optional<Buffer> take_whole(std::size_t have, MemoryBudget& budget, ReplyRoom* room, Incoming& incoming);
+  Task<Result<Reply>> receive_more(MemoryBudget& budget, bool stream, TimePoint deadline, ReplyRoom* room,
                                    ShardWait* first_byte, std::size_t have, bool all_came);
-  Task<Result<Buffer>> wait_for_room(Bytes have, MemoryBudget& budget, Reservation* room, std::size_t wanted,
+  Task<Result<Buffer>> wait_for_room(Bytes have, MemoryBudget& budget, ReplyRoom* room, std::size_t wanted,
                                      TimePoint deadline);
   Result<Reply> finish_reply(Buffer&& bytes, const Incoming& incoming);
   Task<Result<Buffer>> receive_rest(Buffer buffer, std::size_t want, bool wait_first,
                                     TimePoint deadline);
   Task<Result<Buffer>> decompressed(const Incoming& incoming, const Buffer& envelope,
-                                    MemoryBudget& budget, Reservation* room, TimePoint deadline);
+                                    MemoryBudget& budget, ReplyRoom* room, TimePoint deadline);
   Result<void> check_reply(const Buffer& bytes, const Incoming& incoming) const;
   Error broken_by(Error why);
   Error wait_failed(bool timed_out);
@@ -169,7 +169,7 @@ class [[nodiscard]] Connection::Sending {
 // A short reply that comes with one read takes no frame.
 class [[nodiscard]] Connection::Receiving final : private IoWaiter, private Timer {
  public:
-  Receiving(Connection& connection, MemoryBudget& budget, bool stream, TimePoint deadline, Reservation* room,
+  Receiving(Connection& connection, MemoryBudget& budget, bool stream, TimePoint deadline, ReplyRoom* room,
             ShardWait* first_byte) noexcept;
   Receiving(const Receiving&) = delete;
   Receiving& operator=(const Receiving&) = delete;
@@ -186,7 +186,7 @@ class [[nodiscard]] Connection::Receiving final : private IoWaiter, private Time
   Connection& connection_;
   MemoryBudget& budget_;
   TimePoint deadline_;
-  Reservation* room_;
+  ReplyRoom* room_;
   ShardWait* first_byte_;
   bool stream_;
   bool timed_out_ = false;

@@ -17,6 +17,7 @@
 
 #include "allocator/buffer.h"
 #include "allocator/limits.h"
+#include "allocator/memory_queue.h"
 #include "cursor/bson_writer.h"
 #include "cursor/host_name.h"
 #include "proxy/base/latency.h"
@@ -105,13 +106,19 @@ enum class RetryPolicy : std::uint8_t {
   idempotent,  // reads, and writes with a txnNumber
 };
 
+// Memory for a reply.
+struct ReplyRoom {
+  Reservation paid;                      // pays for it, if that is enough
+  MemoryQueue::Holder holder = nullptr;  // if it has to wait for memory
+};
+
 struct CallOptions {
   const ReadPreference* read_preference = nullptr;  // null: primary
   std::optional<HostAddress> host;                  // this host only: getMore, killCursors
   RetryPolicy retry = RetryPolicy::none;
   TimePoint deadline = time_point_never;  // maxTimeMS; a long query alone is never cut
   MemoryBudget* budget = nullptr;         // pays for the reply. REQUIRED
-  Reservation* room = nullptr;            // pays for the reply, if it is large enough; outlives the call
+  ReplyRoom* room = nullptr;              // outlives the call
   Interrupt* interrupt = nullptr;  // may end the call; outlives it
   Interrupt* until_sent = nullptr;  // without `interrupt`: may end the call as long as nothing was sent; outlives it
   ShardTime* time = nullptr;       // gets the time that the call waited for its shard; outlives it

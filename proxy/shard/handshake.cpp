@@ -83,8 +83,10 @@ Task<Result<Reply>> exchange(Connection& connection, DocView command, LinkBudget
   const bool sent = co_await connection.send(outgoing, deadline);
   std::optional<Error> failed;
   if (sent) {
-    auto room = budgets.own.try_reserve(Buffer::charged_bytes(limits::handshake_reply_bytes));
-    auto received = co_await connection.receive(budgets.common, false, deadline, room ? &*room : nullptr);
+    ReplyRoom room;
+    auto own = budgets.own.try_reserve(Buffer::charged_bytes(limits::handshake_reply_bytes));
+    if (own) room.paid = *std::move(own);
+    auto received = co_await connection.receive(budgets.common, false, deadline, &room);
     if (received.has_value()) co_return *std::move(received);
     failed = received.error();
   } else {

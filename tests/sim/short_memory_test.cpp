@@ -501,6 +501,38 @@ TEST_CASE("merges of many clients over large documents go on, and those that do 
   require_quiet(world);
 }
 
+TEST_CASE("merges of many clients over documents of very different sizes go on") {
+  const std::string_view command =
+      GENERATE(as<std::string_view>(), R"({"find": "docs", "sort": {"_id": 1}, "$db": "app"})",
+               R"({"aggregate": "docs", "pipeline": [{"$sort": {"_id": 1}}], "cursor": {}, "$db": "app"})");
+  CAPTURE(command);
+  SimWorldOptions options = small_world();
+  options.faults.window_bytes = 64 * 1024;
+  options.large_reserve_bytes = limits::mib;
+  SimWorld world(std::move(options));
+  constexpr int documents = 1'200;
+  for (int id = 0; id < documents; ++id) {
+    BsonWriter out;
+    out.append("_id", id).append("text", std::string(id % 41 == 20 ? 150'000 : 300, 'x'));
+    world.shard(id % 2 == 0 ? 0 : 1).store("app.docs", std::move(out).finish());
+  }
+  constexpr std::size_t count = 30;
+  Scans scans;
+  std::vector<std::unique_ptr<SimClient>> clients;
+  for (std::size_t i = 0; i < count; ++i) {
+    clients.push_back(world.client());
+    world.spawn(scan(clients.back().get(), command, &scans, 0, documents));
+  }
+  CHECK(world.run_until([&] { return scans.done + scans.refused + scans.failed.size() == count; }, seconds(120)));
+  CAPTURE(scans.done, scans.refused);
+  CHECK(scans.failed.empty());
+  CHECK(scans.done >= 25);
+  CHECK(world.shared().memory.process.usage().peak_bytes <= limit_bytes);
+  for (auto& client : clients) client->close();
+  world.run_for(minutes(20));
+  require_quiet(world);
+}
+
 TEST_CASE("long sort keys are paid for while a batch is filled, and go when the cursor waits for its client") {
   struct Held {
     std::uint64_t peak = 0;

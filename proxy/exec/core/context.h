@@ -39,7 +39,7 @@ struct Context {
   absl::flat_hash_set<Client*> clients;  // connected to this worker; its own thread only
   TaskGroup background{};                // ends before the worker does, without a waiter: kills of shard cursors
   DocumentSizes document_sizes{};
-  DocumentSizes output_sizes{};          // the same of projections' and pipelines' output (OutputSize)
+  DocumentSizes output_sizes{};          // the same of projections' and pipelines' output (expect_output())
   StalledClients stalled_clients{};
   SplicePipes pipes{};
   SpliceChoice splice_choice{};

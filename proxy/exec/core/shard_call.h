@@ -71,7 +71,7 @@ struct ShardCommand {
   RoutedBy by;
   shard::Command command;
   std::optional<shard::HostAddress> host{};  // this one only
-  Reservation* room = nullptr;               // for its reply (CallOptions::room)
+  shard::ReplyRoom* room = nullptr;          // for its reply (CallOptions::room)
   std::optional<Mentions> mentions{};        // none: not looked for yet
 };
 

@@ -1,5 +1,6 @@
 // Asks the shards of a cursor for more documents.
 #include <algorithm>
+#include <chrono>
 
 #include "allocator/small_blocks.h"
 #include "proxy/exec/core/forward.h"
@@ -26,6 +27,8 @@ constexpr double fetch_bytes_least = 32.0 * limits::kib;
 constexpr double free_parts = 32;
 constexpr double passthrough_fetch_bytes = 15.0 * limits::mib;
 constexpr std::int64_t fetch_documents_max = 100'000;
+// How long a fetch waits for memory. A getMore cannot be tried again.
+constexpr Duration fetch_wait_max = std::chrono::seconds(30);
 constexpr std::size_t counted_batch_bytes_max = 64 * limits::kib;
 // The first version whose getMore has a comment (4.4).
 constexpr std::int32_t comment_wire_version = 9;
@@ -74,13 +77,14 @@ std::int64_t remote_batch_size(const Context& context, const ClusterCursor& curs
   // A mongod stops by itself at 16 MiB; other shards need a number.
   if (caps_by_bytes && passes) return cursor.batch_size;
   const std::int64_t wanted = cursor.batch_size > 0 ? cursor.batch_size : fetch_documents_max;
-  if (cursor.mean_document_bytes <= 0) {
+  if (!cursor.document_size.known()) {
     if (!passes && is_scarce(context)) return 1;
     return cursor.batch_size > 0 ? cursor.batch_size : limits::first_batch_documents_default;
   }
+  const double mean_bytes = cursor.document_size.mean_bytes;
   const std::int64_t fitting =
-      passes ? documents_in(passthrough_fetch_bytes, cursor.mean_document_bytes)
-             : documents_in_window(context, cursor.mean_document_bytes, cursor.merge.sorted(), cursor.remotes.size());
+      passes ? documents_in(passthrough_fetch_bytes, mean_bytes)
+             : documents_in_window(context, mean_bytes, cursor.merge.sorted(), cursor.remotes.size());
   return std::clamp<std::int64_t>(fitting, 1, wanted);
 }
 
@@ -102,8 +106,8 @@ Result<void> take_reply(ClusterCursor& cursor, RemoteCursor& remote, shard::Repl
   remote.host = reply.host.host;
   remote.port = reply.host.port;
   // To count is to touch every document before its time; fill_batch() counts what it moves.
-  if (cursor.mean_document_bytes <= 0 || parsed->batch.size() <= counted_batch_bytes_max) {
-    cursor.learn_mean(parsed->batch.size(), parsed->batch.count());
+  if (!cursor.document_size.known() || parsed->batch.size() <= counted_batch_bytes_max) {
+    cursor.document_size.learn(parsed->batch.size(), parsed->batch.count());
   }
   if (cursor.changes) {
     const auto at = static_cast<std::size_t>(&remote - cursor.remotes.data());
@@ -149,7 +153,7 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, FetchOpti
   RecycledVector<BsonDoc> bodies;
   RecycledVector<ShardCommand> commands;
   RecycledVector<std::size_t> remotes;
-  RecycledVector<Reservation> rooms;
+  RecycledVector<shard::ReplyRoom> rooms;
   rooms.reserve(cursor.remotes.size());
   bodies.reserve(cursor.remotes.size());
   commands.reserve(cursor.remotes.size());
@@ -173,28 +177,28 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, FetchOpti
     if (how.ahead ? remote.batches.size() >= cursor.ahead.depth : remote.has_document()) continue;
     const bool as_before = how.ahead && cursor.from_one_shard;
     std::int64_t size = as_before ? cursor.ahead.batch_size : remote_batch_size(context, cursor, remote.shard, false);
-    if (how.tops_up) size = std::min(size, documents_in(small_fetch_bytes, cursor.mean_document_bytes));
+    if (how.tops_up) size = std::min(size, documents_in(small_fetch_bytes, cursor.document_size.mean_bytes));
     // The memory is there before the batch is requested: a batch without memory is lost.
     Reservation room;
     if (limited && !as_before) {
       auto taken = room_for_reply(context, cursor, size);
       if (!taken && (how.ahead || unparks || !remotes.empty())) break;
       if (!taken) {
-        size = std::min(size, documents_in(fetch_bytes_least, cursor.mean_document_bytes));
-        SPILLWAY_AWAIT(waited, take_reservation(context, Patience{how.interrupt, how.deadline},
+        size = std::min(size, documents_in(fetch_bytes_least, cursor.document_size.mean_bytes));
+        SPILLWAY_AWAIT(waited, take_reservation(context, {how.interrupt, how.deadline, fetch_wait_max, &cursor},
                                                 context.shared.memory.cursors,
-                                                Buffer::charged_bytes(reply_bytes(cursor.mean_document_bytes, size)),
+                                                Buffer::charged_bytes(reply_bytes(cursor.document_size, size)),
                                                 "a shard's batch"));
         taken = *std::move(waited);
         waits = true;
       }
       room = *std::move(taken);
     }
-    rooms.push_back(std::move(room));
+    rooms.push_back({std::move(room), &cursor});
     bodies.push_back(remote_get_more(context, cursor, remote, size, {}));
     commands.emplace_back(remote.shard, RoutedBy::nothing(), shard::Command::of_body(bodies.back()));
     commands.back().host = shard::HostAddress{remote.host, remote.port};
-    if (rooms.back().bytes() > 0) commands.back().room = &rooms.back();
+    if (limited) commands.back().room = &rooms.back();
     remotes.push_back(i);
   }
   shard::CallOptions options;
@@ -205,7 +209,7 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, FetchOpti
   options.user = how.user;
   options.bulk = true;
   auto outcomes = co_await call_shards(context, commands, options);
-  for (Reservation& room : rooms) give_back(context, cursor, std::move(room));
+  for (shard::ReplyRoom& room : rooms) give_back(context, cursor, std::move(room.paid));
   co_await unparking.wait();
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
     RemoteCursor& remote = cursor.remotes[remotes[i]];

@@ -184,11 +184,12 @@ Task<void> end_merges(Context* context) {
 
 // The first of the line may take from the reserve. Where merges hold that, too, all would wait until they are refused.
 void CursorKeeper::end_standstill(Context& context, TimePoint now) {
-  const std::uint64_t first = context.shared.memory.work_queue.first_in_line();
-  if (std::exchange(first_in_line_, first) != first) first_since_ = now;
+  const MemoryQueue& queue = context.shared.memory.work_queue;
+  const std::uint64_t served = queue.usage().served;
+  if (std::exchange(served_, served) != served || !queue.line_waits()) served_at_ = now;
   const bool critical = context.shared.pressure.at_least(PressureLevel::critical);
-  if (first == 0 || !critical || now - first_since_ < standstill) return;
-  first_since_ = now - standstill / 2;  // what ends takes a while to give its memory back
+  if (!critical || now - served_at_ < standstill) return;
+  served_at_ = now - standstill / 2;  // what ends takes a while to give its memory back
   context.background.start(end_merges(&context));
 }
 

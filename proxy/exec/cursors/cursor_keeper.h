@@ -26,8 +26,8 @@ class CursorKeeper {
   TimePoint next_park_{}, next_expiry_{}, next_orphans_{}, next_full_orphans_{};
   std::uint64_t departures_seen_ = 0;
   std::uint64_t refusals_seen_ = 0;
-  std::uint64_t first_in_line_ = 0;  // MemoryQueue::first_in_line() of the last tick
-  TimePoint first_since_{};
+  std::uint64_t served_ = 0;  // MemoryQueueUsage::served of the last tick
+  TimePoint served_at_{};
   bool clientless_ = false;
 };
 

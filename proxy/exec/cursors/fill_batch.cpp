@@ -1,4 +1,5 @@
 // Fills a client's batch: does the steps that the merge asks for.
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -37,7 +38,7 @@ struct BatchFill {
   std::size_t step_bytes = 0;        // of the document that the last step moved
   std::size_t wanted_bytes = 0;      // document_room, key_room
   RemoteCursor* keyless = nullptr;  // key_room
-  std::size_t moved_bytes = 0, moved_documents = 0;  // since the cursor's mean was told of them
+  std::size_t moved_bytes = 0, moved_documents = 0, largest_moved = 0;  // since the cursor was told of them
 
   // Moves at most one document, without a wait.
   Result<Step> step() {
@@ -76,7 +77,7 @@ struct BatchFill {
 
   // The batch may be sent without the next document, so that it need not wait for memory.
   bool may_end() const noexcept { return out.count() > 0 && !limits.whole; }
-  Patience patience() const noexcept { return {limits.interrupt, limits.deadline, room_wait_max}; }
+  Patience patience() const noexcept { return {limits.interrupt, limits.deadline, room_wait_max, &cursor}; }
 
   Error stage_failed(Error error) {
     cursor.broken = true;
@@ -128,12 +129,14 @@ struct BatchFill {
   bool take() {
     moved_bytes += step_bytes;
     ++moved_documents;
+    largest_moved = std::max(largest_moved, step_bytes);
     const bool last_of_reply = merge.take();
     if (last_of_reply) keep_working_set(context, cursor);
     return last_of_reply;
   }
-  void tell_mean() noexcept {
-    cursor.learn_mean(std::exchange(moved_bytes, 0), std::exchange(moved_documents, 0));
+  void tell_size() noexcept {
+    cursor.document_size.learn(std::exchange(moved_bytes, 0), std::exchange(moved_documents, 0),
+                               std::exchange(largest_moved, 0));
   }
 
   Result<Step> put_in(Bytes elements, std::size_t document_bytes) {
@@ -153,7 +156,7 @@ struct BatchFill {
   }
 
   Task<Result<Step>> fetch() {
-    tell_mean();
+    tell_size();
     const bool tops_up = limits.documents_max == 0 && !limits.whole && cursor.passes_through();
     auto fetching = fetch_more(context, cursor, {.deadline = limits.deadline,
                                                  .interrupt = limits.interrupt,
@@ -207,7 +210,8 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
     if (step.has_error()) co_return std::move(step.error());
     if (*step == Step::full) break;
   }
-  fill.tell_mean();
+  fill.tell_size();
+  learn_output(context, cursor);
   co_return Result<void>();
 }
 

@@ -90,7 +90,7 @@ double expected_bytes(const Context& context, const ClusterCursor& cursor) {
     const std::int64_t documents = cursor.from_one_shard && cursor.ahead.batch_size > 0
                                        ? cursor.ahead.batch_size
                                        : remote_batch_size(context, cursor, remote.shard, false);
-    bytes += cursor.mean_document_bytes *
+    bytes += cursor.document_size.mean_bytes *
              static_cast<double>(documents > 0 ? documents : limits::first_batch_documents_default);
   }
   return bytes;

@@ -38,7 +38,7 @@ Error refusal(const Patience& patience, const MemoryBudget& budget, std::size_t 
 Task<Result<Buffer>> take_buffer(Context& context, Patience patience, MemoryBudget& budget,
                                  std::size_t bytes, std::string_view what) {
   const auto wanted = not_interrupted(patience.interrupt);
-  auto taking = allocate_or_wait(context.loop, budget, bytes, end_of(patience), wanted);
+  auto taking = allocate_or_wait(context.loop, budget, bytes, end_of(patience), wanted, patience.holder);
   auto taken = co_await taking;
   if (!taken) co_return refusal(patience, budget, bytes, what);
   co_return *std::move(taken);
@@ -48,7 +48,7 @@ Task<Result<Reservation>> take_reservation(Context& context, Patience patience,
                                            MemoryBudget& budget, std::size_t bytes,
                                            std::string_view what) {
   const auto wanted = not_interrupted(patience.interrupt);
-  auto taking = reserve_or_wait(context.loop, budget, bytes, end_of(patience), wanted);
+  auto taking = reserve_or_wait(context.loop, budget, bytes, end_of(patience), wanted, patience.holder);
   auto taken = co_await taking;
   if (!taken) co_return refusal(patience, budget, bytes, what);
   co_return *std::move(taken);

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "allocator/buffer.h"
+#include "allocator/memory_queue.h"
 #include "allocator/small_blocks.h"
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/request.h"
@@ -17,13 +18,15 @@ namespace spillway::exec {
 // What ends a wait for memory.
 struct Patience {
   // `longest`: long, because a getMore cannot be tried again.
-  Patience(const shard::Interrupt* until, TimePoint end, Duration most = std::chrono::seconds(30)) noexcept
-      : interrupt(until), deadline(end), longest(most) {}
+  Patience(const shard::Interrupt* until, TimePoint end, Duration most = std::chrono::seconds(30),
+           MemoryQueue::Holder merge = nullptr) noexcept
+      : interrupt(until), deadline(end), longest(most), holder(merge) {}
   Patience(const Request& request) noexcept : Patience(request.interrupt, request.deadline) {}  // NOLINT: as long as it
 
   const shard::Interrupt* interrupt;  // null: none
   TimePoint deadline;                 // the operation's
   Duration longest;
+  MemoryQueue::Holder holder;         // the cursor that the memory is for, if it merges
 };
 
 // A waiting request must not hold memory that others of the same queue wait for. Errors: memory_refused(), the

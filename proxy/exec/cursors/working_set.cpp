@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "allocator/pressure.h"
@@ -22,10 +23,21 @@ constexpr double envelope_bytes = 4096;
 constexpr double slack = 1.1;
 // What is left to others when a merge is opened, as a part of the payload.
 constexpr std::uint64_t left_parts = 4;
+constexpr std::uint64_t whole_documents_shape = 1;
+
+double one_document_bytes(const DocumentSize& size) noexcept {
+  return std::max(size.mean_bytes * slack, size.largest_bytes);
+}
+
+// In a context's document_sizes, or in its output_sizes.
+std::string output_key(const ClusterCursor& cursor) {
+  const bool whole = cursor.output_shape == whole_documents_shape;
+  return whole ? cursor.ns : fmt::format("{}#{:x}", cursor.ns, cursor.output_shape);
+}
 
 // For one shard's reply.
 std::size_t least_reply_bytes(const ClusterCursor& cursor) noexcept {
-  return Buffer::charged_bytes(reply_bytes(cursor.mean_document_bytes, 1));
+  return Buffer::charged_bytes(reply_bytes(cursor.document_size, 1));
 }
 
 // Do the largest first batches of all shards fit into a quarter of the memory?
@@ -75,27 +87,35 @@ void set_working_set(const Context& context, ClusterCursor& cursor, std::uint64_
 
 }  // namespace
 
-std::size_t reply_bytes(double mean_document_bytes, std::int64_t documents) noexcept {
+std::size_t reply_bytes(const DocumentSize& size, std::int64_t documents) noexcept {
   if (documents == 0) return static_cast<std::size_t>(envelope_bytes);
-  if (mean_document_bytes <= 0) return limits::reply_complete_bytes_max;
-  return static_cast<std::size_t>(mean_document_bytes * slack * static_cast<double>(documents) + envelope_bytes);
+  if (!size.known()) return limits::reply_complete_bytes_max;
+  return static_cast<std::size_t>(size.mean_bytes * slack * static_cast<double>(documents - 1) +
+                                  one_document_bytes(size) + envelope_bytes);
 }
 
-OutputSize::OutputSize(Context& context, std::string_view ns, DocView made_by)
-    : sizes_(made_by.empty() ? context.document_sizes : context.output_sizes), key_(ns) {
-  if (!made_by.empty()) key_ += fmt::format("#{:x}", pipeline::shape_of(made_by));
+void expect_output(const Context& context, ClusterCursor& cursor, DocView made_by) {
+  cursor.output_shape = made_by.empty() ? whole_documents_shape : pipeline::shape_of(made_by);
+  cursor.document_size = (made_by.empty() ? context.document_sizes : context.output_sizes).of(output_key(cursor));
 }
 
-FirstReplies first_replies(const Context& context, double mean_document_bytes, std::int64_t wanted, bool sorted,
+void learn_output(Context& context, const ClusterCursor& cursor) {
+  if (cursor.output_shape == 0) return;
+  DocumentSizes& sizes = cursor.output_shape == whole_documents_shape ? context.document_sizes : context.output_sizes;
+  sizes.learn(output_key(cursor), cursor.document_size);
+}
+
+FirstReplies first_replies(const Context& context, const ClusterCursor& cursor, std::int64_t wanted,
                            std::size_t shards) noexcept {
   if (wanted == 0) return FirstReplies::none();
-  if (mean_document_bytes <= 0) {
+  const DocumentSize& size = cursor.document_size;
+  if (!size.known()) {
     if (wanted > 1 && has_plenty(context, shards)) return {wanted, limits::document_bytes_max};
-    return {1, reply_bytes(0, 1)};
+    return {1, reply_bytes(size, 1)};
   }
   const std::int64_t documents =
-      std::min(wanted, documents_in_window(context, mean_document_bytes, sorted, shards));
-  return {documents, reply_bytes(mean_document_bytes, documents)};
+      std::min(wanted, documents_in_window(context, size.mean_bytes, cursor.merge.sorted(), shards));
+  return {documents, reply_bytes(size, documents)};
 }
 
 Task<Result<void>> take_working_set(Context& context, const Request& request, ClusterCursor& cursor,
@@ -132,7 +152,8 @@ Task<Result<void>> take_working_set(Context& context, const Request& request, Cl
 std::optional<Reservation> room_for_reply(const Context& context, ClusterCursor& cursor, std::int64_t& documents) {
   MemoryBudget& budget = context.shared.memory.cursors;
   const std::uint64_t least = least_reply_bytes(cursor);
-  const std::uint64_t wanted = Buffer::charged_bytes(reply_bytes(cursor.mean_document_bytes, documents));
+  const DocumentSize& size = cursor.document_size;
+  const std::uint64_t wanted = Buffer::charged_bytes(reply_bytes(size, documents));
   Reservation room = cursor.working_set.split(std::min(least, cursor.working_set.bytes()));
   // The first in line has been waiting for the same memory.
   const bool others_wait = context.shared.memory.work_queue.line_waits();
@@ -141,7 +162,8 @@ std::optional<Reservation> room_for_reply(const Context& context, ClusterCursor&
     give_back(context, cursor, std::move(room));
     return std::nullopt;
   }
-  const double fitting = (static_cast<double>(room.bytes()) - envelope_bytes) / slack / cursor.mean_document_bytes;
+  const double beside_one = static_cast<double>(room.bytes()) - envelope_bytes - one_document_bytes(size);
+  const double fitting = 1 + std::max(beside_one, 0.0) / slack / std::max(size.mean_bytes, 1.0);
   documents = std::clamp<std::int64_t>(static_cast<std::int64_t>(fitting), 1, documents);
   return room;
 }

@@ -12,8 +12,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <string>
-#include <string_view>
 
 #include "cursor/cursor.h"
 #include "proxy/exec/core/context.h"
@@ -21,32 +19,26 @@
 
 namespace spillway::exec {
 
-// A shard's reply with so many documents of this mean size; 0 documents: an empty one. Mean 0: not known, a guess.
-std::size_t reply_bytes(double mean_document_bytes, std::int64_t documents) noexcept;
+// A shard's reply with so many documents, one of which may be as large as any; 0 documents: an empty one. If the size
+// is not known: a guess.
+std::size_t reply_bytes(const DocumentSize& size, std::int64_t documents) noexcept;
 
-// The mean size of what a projection or a pipeline makes of a collection's documents, as this worker has seen it.
-class OutputSize {
- public:
-  // `made_by`: valid BSON; empty for whole documents. The context outlives this.
-  OutputSize(Context& context, std::string_view ns, DocView made_by);
-  double mean() const { return sizes_.mean(key_); }  // 0: not known
-  void learn(double mean_document_bytes) const { sizes_.learn(key_, mean_document_bytes); }
-
- private:
-  DocumentSizes& sizes_;
-  std::string key_;
-};
+// A cursor begins with the sizes that this worker has seen of the same documents: a collection's, or what a projection
+// or a pipeline makes of them (`made_by`, valid BSON; empty: whole documents).
+void expect_output(const Context& context, ClusterCursor& cursor, DocView made_by);
+// Later cursors over the same documents begin with what this one has seen.
+void learn_output(Context& context, const ClusterCursor& cursor);
 
 // How many documents each of several shards is asked for when a cursor is opened.
 struct FirstReplies {
   std::int64_t documents = 0;
   std::size_t bytes_each = 0;  // of a reply, at most about
 
-  static FirstReplies none() noexcept { return {0, reply_bytes(0, 0)}; }
+  static FirstReplies none() noexcept { return {0, reply_bytes({}, 0)}; }
 };
 // `wanted`, or as many as there is room for. Where no size is known, all of them while there is plenty of memory, else
-// one. `mean_document_bytes` 0: not known.
-FirstReplies first_replies(const Context& context, double mean_document_bytes, std::int64_t wanted, bool sorted,
+// one.
+FirstReplies first_replies(const Context& context, const ClusterCursor& cursor, std::int64_t wanted,
                            std::size_t shards) noexcept;
 
 // Before the cursor is opened on its shards: memory for the first reply of each of them, all of it or nothing. Unless

@@ -197,14 +197,12 @@ Task<Result<Response>> aggregate_here(Context& context, Client& client, const Re
   }
   // What a stage here reads has another size than what the client asks for.
   FirstBatch of_shards = divided->window_only ? aggregate.first : FirstBatch();
-  const OutputSize output(context, cursor->ns, divided->shard_part);
-  const FirstReplies first = first_replies(context, output.mean(), of_shards.documents_max(), cursor->merge.sorted(),
-                                           targets.shards.size());
+  expect_output(context, *cursor, divided->shard_part);
+  const FirstReplies first = first_replies(context, *cursor, of_shards.documents_max(), targets.shards.size());
   if (first.documents < of_shards.documents_max()) of_shards.size = first.documents;
   BsonDoc body = scatter_command(request, divided->shard_part, of_shards.size, shards_tell_keys);
   auto failed = co_await open_remotes(context, request, *cursor, targets, body, first.bytes_each);
   if (failed) co_return *failed;
-  output.learn(cursor->mean_document_bytes);
   body = BsonDoc();
   divided->shard_part = BsonDoc();
   room->release();

@@ -194,17 +194,17 @@ Task<std::optional<Error>> open_remotes(Context& context, const Request& request
     auto taken = co_await taking;
     if (taken.has_error()) co_return try_again(taken.error());
   }
-  std::vector<Reservation> rooms(commands.size());
+  std::vector<shard::ReplyRoom> rooms(commands.size());
   const std::uint64_t each = cursor.working_set.bytes() / commands.size();
   for (std::size_t i = 0; i < commands.size(); ++i) {
-    rooms[i] = cursor.working_set.split(each);
-    if (each > 0) commands[i].room = &rooms[i];
+    rooms[i] = {cursor.working_set.split(each), &cursor};
+    commands[i].room = &rooms[i];
   }
   shard::CallOptions options = read_options(context, request);
   options.budget = &context.shared.memory.cursors;
   options.bulk = !expected_bytes || *expected_bytes >= limits::reply_complete_bytes_max;
   auto outcomes = co_await call_shards(context, commands, options);
-  for (Reservation& room : rooms) give_back(context, cursor, std::move(room));
+  for (shard::ReplyRoom& room : rooms) give_back(context, cursor, std::move(room.paid));
   cursor.remotes.reserve(outcomes.size());
   auto failed = take_outcomes(cursor, outcomes);
   keep_working_set(context, cursor);
@@ -220,7 +220,7 @@ std::int64_t wanted_first_batch_size(const Context& context, const Request& requ
   const bool any_will_do = !find.first.size && !find.first.single && !find.tailable;
   if (!request.compressed || !any_will_do || !find.projection.empty()) return size;
   const NamespaceText ns(request.db, find.collection);
-  const std::int64_t documents = compressed_batch_documents(context.document_sizes.mean(ns.view()));
+  const std::int64_t documents = compressed_batch_documents(context.document_sizes.of(ns.view()).mean_bytes);
   return documents > 0 ? std::min(size, documents) : size;
 }
 
@@ -295,10 +295,9 @@ Task<Result<Response>> find_on_many(Context& context, Client& client, const Requ
   }
   cursor->whole_documents = find.projection.empty();
   if (auto valid = find.projection.validate(); valid.has_error()) co_return valid.error();
-  const OutputSize output(context, cursor->ns, find.projection);
+  expect_output(context, *cursor, find.projection);
   const std::int64_t wanted = first_documents_wanted(find);
-  FirstReplies first =
-      first_replies(context, output.mean(), wanted, cursor->merge.sorted(), targets.shards.size());
+  FirstReplies first = first_replies(context, *cursor, wanted, targets.shards.size());
   // Less than a batch: one shard's own batch does better.
   const bool passes = first.documents < wanted && cursor->passes_through() && !find.first.single;
   if (passes) first = FirstReplies::none();
@@ -310,7 +309,6 @@ Task<Result<Response>> find_on_many(Context& context, Client& client, const Requ
   if (failed) co_return *failed;
   *body = BsonDoc();
   room->release();
-  output.learn(cursor->mean_document_bytes);
   if (passes) {
     auto passing = pass_first_batch(context, request, find, std::move(cursor));
     co_return co_await passing;

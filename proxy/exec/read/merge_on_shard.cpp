@@ -239,14 +239,13 @@ Task<Result<Response>> unite(Context& context, Client& client, const Request& re
   ActiveCursor cursor(context, make_cursor(client, request, aggregate.collection, *std::move(kept)));
   cursor->batch_size = aggregate.first.size.value_or(0);
   const std::int64_t wanted = FirstBatch().documents_max();
-  const OutputSize output(context, cursor->ns, divided.shard_part.view());
-  const FirstReplies first = first_replies(context, output.mean(), wanted, false, targets.shards.size());
+  expect_output(context, *cursor, divided.shard_part.view());
+  const FirstReplies first = first_replies(context, *cursor, wanted, targets.shards.size());
   std::optional<std::int32_t> less;
   if (first.documents < wanted) less = static_cast<std::int32_t>(first.documents);
   const BsonDoc body = shard_command_for(request, divided, false, less);
   auto failed = co_await open_remotes(context, request, *cursor, targets, body, first.bytes_each);
   if (failed) co_return *std::move(failed);
-  output.learn(cursor->mean_document_bytes);
   auto answering = answer_first_batch(context, std::move(cursor), aggregate.first, request);
   co_return co_await answering;
 }

@@ -115,7 +115,7 @@ Result<Response> repack(Context& context, ActiveCursor& cursor, std::size_t inde
     remote.batches.front().pop();
   }
   if (!remote.has_document() && !remote.damaged()) remote.batches.clear();
-  cursor->learn_mean(batch.document_bytes(), batch.count());
+  cursor->document_size.learn(batch.document_bytes(), batch.count());
   return cursor.answer(std::move(batch), batch_name, BatchOrigin::streamed);
 }
 
@@ -217,13 +217,12 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, Shar
   const std::size_t documents = one_document && parsed->id == 0 ? 0 : parsed->batch.count();
   if (seed.whole_documents && !one_document && documents > 0) {
     const NamespaceText ns(seed.request.db, seed.collection);
-    context.document_sizes.learn(ns.view(),
-                                 static_cast<double>(batch_bytes) / static_cast<double>(documents));
+    context.document_sizes.learn_mean(ns.view(), static_cast<double>(batch_bytes) / static_cast<double>(documents));
   }
   if (parsed->id != 0) {
     ActiveCursor cursor(context, seed.make(*std::move(kept)));
     set_remote(*cursor, shard, reply.host, parsed->id);
-    cursor->learn_mean(batch_bytes, documents);
+    cursor->document_size.learn(batch_bytes, documents);
     SPILLWAY_CO_TRY(finished, cursor.finish(documents, BatchOrigin::passed));
     id = *finished;
   }
@@ -257,7 +256,7 @@ bool worth_passing(const wire::CursorReply& parsed, const PassRequest& pass) noe
 std::int64_t size_to_ask(Context& context, const Request& request, ClusterCursor& cursor,
                          const RemoteCursor& remote, std::int64_t batch_size) {
   if (batch_size == 0 && request.compressed) {
-    if (const auto documents = compressed_batch_documents(cursor.mean_document_bytes);
+    if (const auto documents = compressed_batch_documents(cursor.document_size.mean_bytes);
         documents > 0) {
       return documents;
     }
@@ -292,9 +291,9 @@ Result<std::optional<Response>> pass_complete(Context& context, ActiveCursor& cu
     return std::optional<Response>(*std::move(repacked));
   }
   const std::size_t documents = parsed->batch.count();
-  cursor->learn_mean(parsed->batch.size(), documents);
+  cursor->document_size.learn(parsed->batch.size(), documents);
   if (cursor->whole_documents)
-    context.document_sizes.learn(cursor->ns, cursor->mean_document_bytes);
+    context.document_sizes.learn_mean(cursor->ns, cursor->document_size.mean_bytes);
   const std::int64_t id = *cursor.finish(documents, BatchOrigin::passed);
   return std::optional<Response>(with_id(std::move(reply), *parsed, id));
 }
@@ -317,16 +316,16 @@ Task<Result<std::optional<Response>>> pass_shard_batch(Context& context, const R
   options.user = request.asks;
   options.stream = may_stream(request);
   options.bulk = true;
-  Reservation room;
+  shard::ReplyRoom room;
   if (is_scarce(context)) {
     auto taken = co_await take_reservation(context, request, context.shared.memory.replies,
                                            Buffer::charged_bytes(limits::reply_complete_bytes_max), "a shard's batch");
     if (taken.has_error()) co_return fail_unasked(cursor, pass, taken.error());
-    room = *std::move(taken);
+    room.paid = *std::move(taken);
     options.room = &room;
   }
   ShardOutcome outcome = co_await call_shard(context, remote.shard, RoutedBy::nothing(), body, options);
-  room.release();
+  room.paid.release();
   if (outcome.error && cursor->allow_partial && may_be_missing(outcome, ShardLoss::getting_more)) {
     if (is_unreachable(*outcome.error)) remote.id = 0;
     cursor->partial = true;

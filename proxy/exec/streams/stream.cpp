@@ -167,8 +167,7 @@ Task<Step> pass_head(Relay& relay, const CursorReplyFrame& frame, std::int32_t r
   if (stream.cursor->whole_documents) {
     // Requests that begin now can use the size. For documents larger than the head it is a lower bound.
     const double documents = static_cast<double>(std::max<std::size_t>(1, relay.counter.count()));
-    relay.context.document_sizes.learn(stream.cursor->ns,
-                                       static_cast<double>(of_batch) / documents);
+    relay.context.document_sizes.learn_mean(stream.cursor->ns, static_cast<double>(of_batch) / documents);
   }
   const std::size_t document_bytes = frame.before.size() + stream.batch_bytes + frame.after.size();
   auto prefix =
@@ -213,10 +212,10 @@ std::int64_t settle_cursor(Relay& relay, std::int64_t shard_id, Keep keep) {
   cursor->remotes[relay.stream.remote].id = shard_id;
   const std::size_t documents = documents_of(relay);
   if (documents > 0) {
-    cursor->mean_document_bytes =
+    cursor->document_size.mean_bytes =
         static_cast<double>(relay.stream.batch_bytes) / static_cast<double>(documents);
     if (cursor->whole_documents)
-      relay.context.document_sizes.learn(cursor->ns, cursor->mean_document_bytes);
+      relay.context.document_sizes.learn_mean(cursor->ns, cursor->document_size.mean_bytes);
   }
   // Of its maxTimeMS nothing passes while the client reads.
   if (cursor->deadline_ns != 0) cursor->deadline_ns += steady_ns() - relay.began_ns;

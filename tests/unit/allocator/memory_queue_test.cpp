@@ -70,6 +70,48 @@ TEST_CASE("the first in the line stays first until it leaves") {
   CHECK_FALSE(queue.somebody_waits());
 }
 
+TEST_CASE("one cursor at a time takes from the reserve, and its waits come first as long as it holds some of it") {
+  MemoryQueue queue("test");
+  queue.set_reserves(100, 10);
+  Sleeper sleeper;
+  const int one = 0, other = 0;
+  std::optional<MemoryQueue::Place> a, b, c, d, e;
+  a.emplace(queue, sleeper, true, &one);
+  b.emplace(queue, sleeper, true, &other);
+  c.emplace(queue, sleeper, true, &one);
+  REQUIRE(a->reserve() != nullptr);
+  auto held = a->reserve()->try_reserve(40);
+  REQUIRE(held);
+  a->served(true);
+  a.reset();
+  CHECK(c->first());
+  auto more = c->reserve()->try_reserve(40);
+  c->served(true);
+  c.reset();
+  CHECK(queue.usage().large.used_bytes == 80);
+  CHECK(queue.usage().served == 2);
+
+  REQUIRE(b->first());
+  CHECK(b->reserve() == nullptr);
+  d.emplace(queue, sleeper, true, &one);
+  CHECK(d->first());  // before b
+  CHECK(d->reserve() != nullptr);
+  d->served(false);
+  d.reset();
+  e.emplace(queue, sleeper);  // no cursor
+  CHECK(e->reserve() == queue.large());
+
+  held->release();
+  CHECK(b->reserve() == nullptr);
+  sleeper.woken = 0;
+  more->release();
+  CHECK(sleeper.woken > 0);
+  CHECK(b->first());
+  CHECK(b->reserve() != nullptr);
+  d.emplace(queue, sleeper, true, &one);  // it holds nothing any more
+  CHECK_FALSE(d->first());
+}
+
 TEST_CASE("a queue is full when as many wait as may") {
   Sleeper sleeper;
   MemoryQueue queue("test");

@@ -23,7 +23,7 @@ struct Exchange {
 };
 
 Task<void> talk(Connection* connection, BsonDoc command, MemoryBudget* budget, bool stream,
-                TimePoint deadline, Exchange* exchange, Reservation* room = nullptr) {
+                TimePoint deadline, Exchange* exchange, ReplyRoom* room = nullptr) {
   const Command outgoing = Command::of_body(command.view());
   auto sending = connection->send(outgoing, deadline);
   exchange->sent = co_await sending;
@@ -298,14 +298,15 @@ TEST_CASE("a compressed reply and scarce memory") {
   small.set_queue(&queue);
   Exchange last;
   SECTION("the room kept for a reply is for what it holds, not for its envelope") {
-    auto room = small.try_reserve(Buffer::charged_bytes(reply_bytes + 1000));
-    REQUIRE(room);
+    auto paid = small.try_reserve(Buffer::charged_bytes(reply_bytes + 1000));
+    REQUIRE(paid);
+    ReplyRoom room{*std::move(paid)};
     line.loop.spawn(talk(line.connection.get(), json(long_command), &small, false,
-                         time_point_never, &last, &*room));
+                         time_point_never, &last, &room));
     run_for(line.loop, 1s);
     REQUIRE(last.result);
     REQUIRE(text_of(*last.result) == "a reply");
-    CHECK(room->bytes() < reply_bytes);
+    CHECK(room.paid.bytes() < reply_bytes);
   }
   SECTION("it waits for memory as others do") {
     auto others = Buffer::allocate(small, 100'000);
