@@ -45,6 +45,7 @@ class Batch {
   // Bytes not handed out yet; at least the size of the remaining documents.
   std::size_t remaining_bytes() const noexcept { return static_cast<std::size_t>(end_ - next_); }
   std::size_t held_bytes() const noexcept { return owner_.capacity(); }
+  const Buffer& owner() const noexcept { return owner_; }
   // Moves the rest into a block of its own size, if the present block is several times larger: one
   // unread document must not hold a 16 MB reply. Invalidates views of documents. Does nothing if
   // the budget refuses.

@@ -56,6 +56,37 @@ std::optional<Buffer> allocate_now(MemoryBudget& budget, ReplyRoom* room, std::s
   return paid ? std::move(paid) : spillway::allocate_now(budget, bytes);
 }
 
+// Counts a reply's memory among what its operation holds, unless the rest of the reply does not come.
+class HeldReply {
+ public:
+  HeldReply(ReplyRoom* room, const Buffer& reply, const MemoryBudget& budget) noexcept
+      : part_(room == nullptr || room->held == nullptr ? nullptr : room->held->part_of(reply, budget)),
+        bytes_(reply.capacity()) {
+    if (part_ != nullptr) *part_ += bytes_;
+  }
+  HeldReply(const HeldReply&) = delete;
+  HeldReply& operator=(const HeldReply&) = delete;
+  ~HeldReply() {
+    if (part_ != nullptr) *part_ -= bytes_;
+  }
+  void came() noexcept { part_ = nullptr; }
+
+ private:
+  std::uint64_t* part_;
+  std::uint64_t bytes_;
+};
+
+bool may_fit(const ReplyRoom* room, const MemoryBudget& budget, std::size_t bytes) noexcept {
+  return room == nullptr || room->held == nullptr || room->held->leave_room(budget, bytes);
+}
+
+// As it would wait for memory that its own operation holds.
+Error never_fits(const ReplyRoom& room, std::size_t bytes) {
+  return Error(ErrorCode::exceeded_memory_limit,
+               fmt::format("a merge that holds {} bytes of other replies needs {} more for a shard's reply, which is more "
+                           "than memory.limit leaves", room.held->of_budget + room.held->of_reserve, bytes));
+}
+
 // Compressing a shorter command does not pay.
 constexpr std::size_t compression_threshold_bytes = 512;
 
@@ -305,12 +336,16 @@ Task<Result<Buffer>> Connection::wait_for_room(Bytes have, MemoryBudget& budget,
     have = many.bytes();
   }
   if (room != nullptr) room->paid.release();  // too little: it must not wait, too
-  const std::function<bool()> whole = [this] { return !broken_; };
+  if (!may_fit(room, budget, wanted)) co_return broken_by(never_fits(*room, wanted));
+  const std::function<bool()> whole = [this, room, &budget, wanted] {
+    return !broken_ && may_fit(room, budget, wanted);
+  };
   auto waiting = wait_for_buffer(transport_->loop(), budget, wanted,
                                  std::min(deadline, Clock::now() + room_wait_max), whole,
                                  room == nullptr ? nullptr : room->holder);
   auto buffer = co_await waiting;
   if (!buffer && Clock::now() >= deadline) co_return wait_failed(true);
+  if (!buffer && !may_fit(room, budget, wanted)) co_return broken_by(never_fits(*room, wanted));
   if (!buffer) co_return broken_by(memory_refused(budget, wanted, "a shard's reply"));
   buffer->append(have.data(), have.size());
   co_return *std::move(buffer);
@@ -377,10 +412,12 @@ Task<Result<Buffer>> Connection::decompressed(const Incoming& incoming, const Bu
     if (waited.has_error()) co_return waited.error();
     plain = *std::move(waited);
   }
+  HeldReply held(room, plain, budget);
   const auto done = co_await unpack_in_turns(*pump_, budget, incoming.header, *header, {plain.data(), size});
   if (done.has_error()) co_return broken_by(done.error());
   if (broken_) co_return wait_failed(false);  // meanwhile
   plain.set_size(size);
+  held.came();
   co_return std::move(plain);
 }
 
@@ -440,6 +477,7 @@ std::optional<Buffer> Connection::take_whole(std::size_t have, MemoryBudget& bud
   }
   auto buffer = allocate_now(budget, room, have);
   if (!buffer) return std::nullopt;
+  HeldReply(room, *buffer, budget).came();
   buffer->append(bytes.data(), have);
   awaiting_reply_ = false;
   return buffer;
@@ -545,6 +583,7 @@ Task<Result<Reply>> Connection::receive_more(MemoryBudget& budget, bool stream, 
     if (started.has_error()) co_return started.error();
     if (broken_) co_return wait_failed(false);  // meanwhile
   }
+  HeldReply held(incoming.compressed ? nullptr : room, *started, budget);
   if (have < incoming.wanted_bytes) {
     auto reading = receive_rest(*std::move(started), incoming.wanted_bytes, all_came, deadline);
     started = co_await reading;
@@ -555,6 +594,7 @@ Task<Result<Reply>> Connection::receive_more(MemoryBudget& budget, bool stream, 
     if (plain.has_error()) co_return plain.error();
     started = std::move(plain);
   }
+  held.came();
   co_return finish_reply(*std::move(started), incoming);
 }
 

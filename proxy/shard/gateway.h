@@ -106,10 +106,23 @@ enum class RetryPolicy : std::uint8_t {
   idempotent,  // reads, and writes with a txnNumber
 };
 
+// What an operation holds of replies that it needs at the same time. Another reply may never fit beside them.
+struct HeldReplies {
+  std::uint64_t of_budget = 0, of_reserve = 0;
+
+  // Where a reply's memory is counted; null: nowhere, a small block.
+  std::uint64_t* part_of(const Buffer& reply, const MemoryBudget& budget) noexcept {
+    if (reply.budget() == nullptr) return nullptr;
+    return reply.budget() == &budget ? &of_budget : &of_reserve;
+  }
+  bool leave_room(const MemoryBudget& budget, std::size_t bytes) const noexcept;
+};
+
 // Memory for a reply.
 struct ReplyRoom {
   Reservation paid;                      // pays for it, if that is enough
   MemoryQueue::Holder holder = nullptr;  // if it has to wait for memory
+  HeldReplies* held = nullptr;           // of those that are needed with it; outlives the call
 };
 
 struct CallOptions {

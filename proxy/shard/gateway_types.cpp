@@ -39,6 +39,12 @@ std::string HostAddress::text() const {
                                              : fmt::format("[{}]:{}", name, port);
 }
 
+bool HeldReplies::leave_room(const MemoryBudget& budget, std::size_t bytes) const noexcept {
+  const std::uint64_t charged = Buffer::charged_bytes(bytes), ceiling = budget.ceiling_bytes();
+  if (ceiling == 0 || of_budget + charged <= ceiling) return true;
+  return budget.queue() != nullptr && of_reserve + charged <= budget.queue()->large_bytes();
+}
+
 std::size_t Command::bytes() const noexcept {
   std::size_t sum = 0;
   for (std::size_t i = 0; i < section_count; ++i) sum += sections[i].iov_len;

@@ -533,6 +533,60 @@ TEST_CASE("merges of many clients over documents of very different sizes go on")
   require_quiet(world);
 }
 
+TEST_CASE("a merge that could never fit fails at once, and does not hold up others") {
+  SimWorldOptions options = small_world();
+  options.large_reserve_bytes = limits::mib;
+  SimWorld world(std::move(options));
+  for (int id = 0; id < 4; ++id) {
+    BsonWriter out;
+    out.append("_id", id).append("text", std::string(2'500'000, 'x'));
+    world.shard(id % 2 == 0 ? 0 : 1).store("app.docs", std::move(out).finish());
+  }
+  const auto client = world.client();
+  const auto finding = start(world, *client, json(R"({"find": "docs", "sort": {"_id": 1}, "$db": "app"})"));
+  REQUIRE(world.run_until([&] { return finding->done; }, seconds(1)));
+  REQUIRE(finding->reply);
+  INFO(to_json(*finding->reply));
+  CHECK(code_of(*finding->reply) == 146);
+  client->close();
+  world.run_for(minutes(20));
+  require_quiet(world);
+}
+
+TEST_CASE("a merge asks for few documents as long as it has seen few") {
+  SimWorld world(small_world());
+  for (int id = 0; id < 60; ++id) {
+    BsonWriter out;
+    out.append("_id", id).append("text", std::string(id < 2 ? 100 : 60'000, 'x'));
+    world.shard(id % 2 == 0 ? 0 : 1).store("app.docs", std::move(out).finish());
+  }
+  const auto client = world.client();
+  Scans scans;
+  world.spawn(scan(client.get(), R"({"find": "docs", "sort": {"_id": 1}, "$db": "app"})", &scans, 0, 60));
+  REQUIRE(world.run_until([&] { return scans.done == 1; }, seconds(10)));
+  CHECK(world.shared().memory.cursors.usage().peak_bytes < 1'500'000);
+  client->close();
+  world.run_for(minutes(20));
+  require_quiet(world);
+}
+
+TEST_CASE("merges are opened again as soon as the budgets are empty, even if the level is still critical") {
+  SimWorld world(small_world());
+  store_documents(world, 10, 40'000);
+  const auto client = world.client();
+  set_level(world, PressureLevel::critical);
+  const std::string_view find = R"({"find": "docs", "sort": {"_id": 1}, "$db": "app"})";
+  CHECK(is_ok(call(world, *client, find)));
+  {
+    MemoryBudget& memory = world.shared().memory.process;
+    const auto others = memory.try_reserve(limit_bytes * 3 / 4);
+    REQUIRE(others);
+    CHECK(code_of(call(world, *client, find)) == 462);
+  }
+  CHECK(is_ok(call(world, *client, find)));
+  client->close();
+}
+
 TEST_CASE("long sort keys are paid for while a batch is filled, and go when the cursor waits for its client") {
   struct Held {
     std::uint64_t peak = 0;

@@ -27,7 +27,7 @@ class DocumentSizes {
     if (sizes_.size() >= collections_max) sizes_.clear();
     sizes_.emplace(std::string(ns), size);
   }
-  void learn_mean(std::string_view ns, double mean_bytes) { learn(ns, {mean_bytes, 0}); }
+  void learn_mean(std::string_view ns, double mean_bytes) { learn(ns, {.mean_bytes = mean_bytes}); }
   // May a reply of up to `documents` documents be a large one, as far as is known? One document: never.
   bool may_be_large(std::string_view ns, std::int64_t documents) const {
     if (documents <= 1) return false;

@@ -27,6 +27,8 @@ constexpr double fetch_bytes_least = 32.0 * limits::kib;
 constexpr double free_parts = 32;
 constexpr double passthrough_fetch_bytes = 15.0 * limits::mib;
 constexpr std::int64_t fetch_documents_max = 100'000;
+// The first documents of a collection say little about those that follow.
+constexpr double documents_per_seen = 4;
 // How long a fetch waits for memory. A getMore cannot be tried again.
 constexpr Duration fetch_wait_max = std::chrono::seconds(30);
 constexpr std::size_t counted_batch_bytes_max = 64 * limits::kib;
@@ -59,16 +61,17 @@ BsonDoc remote_get_more(const Context& context, const ClusterCursor& cursor,
   return std::move(command).finish();
 }
 
-std::int64_t documents_in_window(const Context& context, double mean_document_bytes, bool sorted,
-                                 std::size_t shards) {
+std::int64_t documents_in_window(const Context& context, const DocumentSize& size, bool sorted, std::size_t shards) {
   double window = is_scarce(context) ? small_fetch_bytes : sorted ? sorted_fetch_bytes : unsorted_fetch_bytes;
+  double most = fetch_documents_max;
   const BudgetUsage usage = context.shared.memory.payload_usage();
   if (usage.limit_bytes > 0) {
     const auto free = static_cast<double>(usage.limit_bytes - std::min(usage.limit_bytes, usage.used_bytes));
     const double share = free / free_parts / static_cast<double>(shards);
     window = std::min(window, std::max(share, fetch_bytes_least));
+    most = std::max(size.seen, 1.0) * documents_per_seen;
   }
-  return documents_in(window, mean_document_bytes);
+  return std::min(documents_in(window, size.mean_bytes), static_cast<std::int64_t>(most));
 }
 
 std::int64_t remote_batch_size(const Context& context, const ClusterCursor& cursor,
@@ -84,7 +87,7 @@ std::int64_t remote_batch_size(const Context& context, const ClusterCursor& curs
   const double mean_bytes = cursor.document_size.mean_bytes;
   const std::int64_t fitting =
       passes ? documents_in(passthrough_fetch_bytes, mean_bytes)
-             : documents_in_window(context, mean_bytes, cursor.merge.sorted(), cursor.remotes.size());
+             : documents_in_window(context, cursor.document_size, cursor.merge.sorted(), cursor.remotes.size());
   return std::clamp<std::int64_t>(fitting, 1, wanted);
 }
 
@@ -154,6 +157,7 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, FetchOpti
   RecycledVector<ShardCommand> commands;
   RecycledVector<std::size_t> remotes;
   RecycledVector<shard::ReplyRoom> rooms;
+  shard::HeldReplies held = held_replies(context, cursor);
   rooms.reserve(cursor.remotes.size());
   bodies.reserve(cursor.remotes.size());
   commands.reserve(cursor.remotes.size());
@@ -194,7 +198,7 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, FetchOpti
       }
       room = *std::move(taken);
     }
-    rooms.push_back({std::move(room), &cursor});
+    rooms.push_back({std::move(room), &cursor, &held});
     bodies.push_back(remote_get_more(context, cursor, remote, size, {}));
     commands.emplace_back(remote.shard, RoutedBy::nothing(), shard::Command::of_body(bodies.back()));
     commands.back().host = shard::HostAddress{remote.host, remote.port};

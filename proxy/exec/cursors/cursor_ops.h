@@ -50,8 +50,8 @@ BsonDoc remote_get_more(const Context& context, const ClusterCursor& cursor, con
 // `passes`: the reply goes to the client and is not buffered.
 std::int64_t remote_batch_size(const Context& context, const ClusterCursor& cursor, std::uint16_t shard,
                                bool passes);
-// How many documents of this mean size one of `shards` shards may send at once; at least 1. Mean 0: not known.
-std::int64_t documents_in_window(const Context& context, double mean_document_bytes, bool sorted, std::size_t shards);
+// How many documents of this size one of `shards` shards may send at once; at least 1.
+std::int64_t documents_in_window(const Context& context, const DocumentSize& size, bool sorted, std::size_t shards);
 
 // allowPartialResults: may a cursor go on without this shard, whose call failed? Yes for a shard that was not reached,
 // and for any failed getMore of an open shard cursor. No for the router's own refusals (no memory, no time, the

@@ -114,8 +114,12 @@ FirstReplies first_replies(const Context& context, const ClusterCursor& cursor, 
     return {1, reply_bytes(size, 1)};
   }
   const std::int64_t documents =
-      std::min(wanted, documents_in_window(context, size.mean_bytes, cursor.merge.sorted(), shards));
+      std::min(wanted, documents_in_window(context, size, cursor.merge.sorted(), shards));
   return {documents, reply_bytes(size, documents)};
+}
+
+std::uint64_t working_set_bytes(const FirstReplies& first, std::size_t shards) noexcept {
+  return shards * Buffer::charged_bytes(first.bytes_each);
 }
 
 Task<Result<void>> take_working_set(Context& context, const Request& request, ClusterCursor& cursor,
@@ -123,14 +127,13 @@ Task<Result<void>> take_working_set(Context& context, const Request& request, Cl
   if (!is_limited(context)) co_return Result<void>();
   MemoryBudget& budget = context.shared.memory.cursors;
   const MemoryQueue& queue = context.shared.memory.work_queue;
-  const std::uint64_t bytes = shards * Buffer::charged_bytes(reply_bytes_each);
+  const std::uint64_t bytes = working_set_bytes({0, reply_bytes_each}, shards);
   // Replies that are so large may still find memory, one after the other.
   if (bytes > working_set_most(context)) co_return Result<void>();
   // What others have taken of the reserve is theirs to give back first. A little needs nothing beside it.
   const std::uint64_t ceiling = budget.ceiling_bytes();
-  const bool is_little = bytes <= MemoryQueue::small_bytes_max;
   const std::uint64_t left =
-      is_little ? 0 : std::min(ceiling / left_parts + queue.usage().large.used_bytes, ceiling - bytes);
+      is_little(bytes) ? 0 : std::min(ceiling / left_parts + queue.usage().large.used_bytes, ceiling - bytes);
   std::optional<Reservation> taken;
   const bool scarce = is_scarce(context);
   if (!(scarce && queue.somebody_waits()) && budget.has_room(bytes + left)) taken = budget.try_reserve(bytes);
@@ -166,6 +169,16 @@ std::optional<Reservation> room_for_reply(const Context& context, ClusterCursor&
   const double fitting = 1 + std::max(beside_one, 0.0) / slack / std::max(size.mean_bytes, 1.0);
   documents = std::clamp<std::int64_t>(static_cast<std::int64_t>(fitting), 1, documents);
   return room;
+}
+
+shard::HeldReplies held_replies(const Context& context, const ClusterCursor& cursor) noexcept {
+  shard::HeldReplies held;
+  for (const RemoteCursor& remote : cursor.remotes) {
+    for (const Batch& batch : remote.batches) {
+      if (auto* part = held.part_of(batch.owner(), context.shared.memory.cursors)) *part += batch.held_bytes();
+    }
+  }
+  return held;
 }
 
 void give_back(const Context& context, ClusterCursor& cursor, Reservation room) noexcept {

@@ -41,6 +41,12 @@ struct FirstReplies {
 FirstReplies first_replies(const Context& context, const ClusterCursor& cursor, std::int64_t wanted,
                            std::size_t shards) noexcept;
 
+std::uint64_t working_set_bytes(const FirstReplies& first, std::size_t shards) noexcept;
+// It may be taken while memory is critical.
+constexpr bool is_little(std::uint64_t working_set_bytes) noexcept {
+  return working_set_bytes <= MemoryQueue::small_bytes_max;
+}
+
 // Before the cursor is opened on its shards: memory for the first reply of each of them, all of it or nothing. Unless
 // it is a little, a quarter of the memory is left to others. Waits while memory is scarce; otherwise goes on without.
 // Errors: a refusal that may be tried again, the operation's end.
@@ -50,6 +56,9 @@ Task<Result<void>> take_working_set(Context& context, const Request& request, Cl
 // Memory for a reply with `documents` documents, or with as many as the working set has memory for: then it lowers
 // `documents`. nullopt: not even that is there.
 std::optional<Reservation> room_for_reply(const Context& context, ClusterCursor& cursor, std::int64_t& documents);
+
+// What it holds of earlier replies.
+shard::HeldReplies held_replies(const Context& context, const ClusterCursor& cursor) noexcept;
 
 // What a reply has left of its room. (A room from a reserve goes back there.)
 void give_back(const Context& context, ClusterCursor& cursor, Reservation room) noexcept;

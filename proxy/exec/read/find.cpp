@@ -195,9 +195,10 @@ Task<std::optional<Error>> open_remotes(Context& context, const Request& request
     if (taken.has_error()) co_return try_again(taken.error());
   }
   std::vector<shard::ReplyRoom> rooms(commands.size());
+  shard::HeldReplies held;
   const std::uint64_t each = cursor.working_set.bytes() / commands.size();
   for (std::size_t i = 0; i < commands.size(); ++i) {
-    rooms[i] = {cursor.working_set.split(each), &cursor};
+    rooms[i] = {cursor.working_set.split(each), &cursor, &held};
     commands[i].room = &rooms[i];
   }
   shard::CallOptions options = read_options(context, request);
@@ -290,14 +291,14 @@ Task<Result<Response>> find_on_many(Context& context, Client& client, const Requ
     co_return Error(ErrorCode::illegal_operation,
                     "tailable cursors are not possible on a sharded collection");
   }
-  if (!cursor->passes_through()) {
-    if (auto refused = refuse_new_cursor(context, client)) co_return *std::move(refused);
-  }
   cursor->whole_documents = find.projection.empty();
   if (auto valid = find.projection.validate(); valid.has_error()) co_return valid.error();
   expect_output(context, *cursor, find.projection);
   const std::int64_t wanted = first_documents_wanted(find);
   FirstReplies first = first_replies(context, *cursor, wanted, targets.shards.size());
+  if (!cursor->passes_through() && !is_little(working_set_bytes(first, targets.shards.size()))) {
+    if (auto refused = refuse_new_cursor(context, client)) co_return *std::move(refused);
+  }
   // Less than a batch: one shard's own batch does better.
   const bool passes = first.documents < wanted && cursor->passes_through() && !find.first.single;
   if (passes) first = FirstReplies::none();
