@@ -83,8 +83,9 @@ bool may_fit(const ReplyRoom* room, const MemoryBudget& budget, std::size_t byte
 // As it would wait for memory that its own operation holds.
 Error never_fits(const ReplyRoom& room, std::size_t bytes) {
   return Error(ErrorCode::exceeded_memory_limit,
-               fmt::format("a merge that holds {} bytes of other replies needs {} more for a shard's reply, which is more "
-                           "than memory.limit leaves", room.held->of_budget + room.held->of_reserve, bytes));
+               fmt::format("a merge that holds {} bytes of other replies needs {} more for a shard's reply, which is "
+                           "more than memory.limit leaves",
+                           room.held->of_budget + room.held->of_reserve, bytes));
 }
 
 // Compressing a shorter command does not pay.

@@ -75,8 +75,9 @@ bool is_half_free(const Context& context, std::uint64_t coming_bytes) noexcept;
 // memory has lost documents. `coming_bytes`: what others will take soon.
 bool is_scarce(const Context& context, std::uint64_t coming_bytes = 0) noexcept;
 
-// While memory is critical, a cursor that would buffer batches of several shards, and not little, is not opened. Before
-// that, idle cursors of a client that holds more than half of the memory end, so that one client cannot lock out others.
+// While memory is critical, a cursor that would buffer batches of several shards, and not little, is not opened.
+// Before that, idle cursors of a client that holds more than half of the memory end, so that one client cannot lock out
+// others.
 std::optional<Error> refuse_new_cursor(Context& context, Client& client);
 
 // Adds or removes the labels that say "try again", if the error is a refusal of memory. Not to be tried again: a
