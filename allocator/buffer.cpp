@@ -60,6 +60,12 @@ void Buffer::give_back() noexcept {
   }
 }
 
+void Buffer::charge_to(MemoryBudget& budget) noexcept {
+  if (reservation_.budget() == nullptr || reservation_.budget() == &budget) return;
+  if (!budget.has_room(reservation_.bytes())) return;
+  if (auto paid = budget.try_reserve(reservation_.bytes())) reservation_ = *std::move(paid);
+}
+
 void Buffer::append(const void* from, std::size_t bytes) noexcept {
   assert(bytes <= room());
   std::memcpy(block_.data + size_, from, bytes);

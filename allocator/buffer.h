@@ -46,6 +46,9 @@ class Buffer {
   // What allocate() charges for it now: the whole block. At most PTRDIFF_MAX.
   static std::size_t charged_bytes(std::size_t capacity) noexcept;
 
+  // Another budget pays from now on, if it has room.
+  void charge_to(MemoryBudget& budget) noexcept;
+
   std::uint8_t* data() noexcept { return block_.data; }
   const std::uint8_t* data() const noexcept { return block_.data; }
   std::size_t size() const noexcept { return size_; }

@@ -9,11 +9,14 @@ void MemoryQueue::set_reserves(std::uint64_t large_bytes, std::uint64_t small_by
 }
 
 MemoryQueue::Place::Place(MemoryQueue& queue, Sleeper& sleeper, bool in_line, Holder holder)
-    : queue_(queue), line_(in_line ? queue.line_ : queue.outside_), sleeper_(sleeper), holder_(holder) {
+    : queue_(queue),
+      line_(!in_line ? queue.outside_ : holder == nullptr ? queue.line_ : queue.merges_),
+      sleeper_(sleeper),
+      holder_(holder) {
   queue_.waits_.fetch_add(1, std::memory_order_relaxed);
   queue_.waiting_.fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard lock(queue_.mutex_);
-  queue_.enter(*this, in_line && queue_.has_reserve(holder) ? queue_.next_preceding_++ : queue_.next_++);
+  queue_.enter(*this, in_line && queue_.holds_reserve(holder) ? queue_.next_preceding_++ : queue_.next_++);
   line_.set_first();
 }
 
@@ -26,15 +29,14 @@ MemoryQueue::Place::~Place() {
   if (was_first && !line_.waiting.empty()) line_.waiting.begin()->second->sleeper_.wake();
 }
 
-MemoryBudget* MemoryQueue::Place::reserve() noexcept {
+MemoryBudget* MemoryQueue::Place::reserve() {
   if (holder_ == nullptr) return queue_.large();
   if (!queue_.has_reserve_) return nullptr;
-  return queue_.held_.usage().used_bytes == 0 || queue_.has_reserve(holder_) ? &queue_.held_ : nullptr;
-}
-
-void MemoryQueue::Place::served(bool from_reserve) {
-  queue_.served_.fetch_add(1, std::memory_order_relaxed);
-  if (from_reserve && holder_ != nullptr) queue_.give_reserve(holder_);
+  const std::lock_guard lock(queue_.mutex_);
+  if (queue_.holds_reserve(holder_)) return &queue_.held_;
+  if (queue_.held_.usage().used_bytes > 0) return nullptr;
+  queue_.give_reserve(holder_);
+  return &queue_.held_;
 }
 
 void MemoryQueue::enter(Place& place, std::uint64_t number) {
@@ -42,28 +44,27 @@ void MemoryQueue::enter(Place& place, std::uint64_t number) {
   place.line_.waiting.emplace(number, &place);
 }
 
-// Its other waits, which came before it had the reserve, come first from now on.
 void MemoryQueue::give_reserve(Holder holder) {
-  const std::lock_guard lock(mutex_);
   holder_ = holder;
-  for (auto at = line_.waiting.lower_bound(first_number); at != line_.waiting.end();) {
-    Place& place = *at->second;
-    if (place.holder_ != holder) {
-      ++at;
-      continue;
+  std::map<std::uint64_t, Place*> waiting;
+  waiting.swap(merges_.waiting);
+  for (auto& [number, place] : waiting) {
+    const bool precedes = number < first_number;
+    if (place->holder_ == holder) {
+      enter(*place, precedes ? number : next_preceding_++);
+    } else {
+      enter(*place, precedes ? next_++ : number);
     }
-    at = line_.waiting.erase(at);
-    enter(place, next_preceding_++);
   }
-  line_.set_first();
+  merges_.set_first();
 }
 
 void MemoryQueue::wake_first() noexcept {
   // A request looks for memory after it has joined, and this comes after memory was given back: one of the two
   // sees the other.
-  if (line_.first.load() == 0 && outside_.first.load() == 0) return;
+  if (line_.first.load() == 0 && merges_.first.load() == 0 && outside_.first.load() == 0) return;
   const std::lock_guard lock(mutex_);
-  for (Line* line : {&line_, &outside_}) {
+  for (Line* line : {&line_, &merges_, &outside_}) {
     if (!line->waiting.empty()) line->waiting.begin()->second->sleeper_.wake();
   }
 }

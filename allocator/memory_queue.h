@@ -8,9 +8,10 @@
 // nothing of the first: so no deadlock is possible. Requests have one queue, and what is made of them (copies for
 // shards, decompressed bytes, replies) has another.
 //
-// Cursors that merge are the exception: they wait for documents of one shard while they hold those of others. So one of
-// them at a time takes from the large reserve, and as long as it holds some of that, its waits come first: it goes on,
-// whatever the others hold, if the reserve is large enough for a document of each shard and a copy.
+// Cursors that merge are the exception: they wait for documents of one shard while they hold those of others. They have
+// a line of their own, so that other requests do not wait behind them. One of them at a time takes from the large
+// reserve, and as long as it holds some of that, its waits come first: it goes on, whatever the others hold, if the
+// reserve is large enough for a document of each shard and a copy.
 //
 // The caller does the waiting (proxy/base/memory_wait.h): only the first of a line tries. It is woken when memory
 // comes back, or when it becomes the first. Any thread.
@@ -76,6 +77,7 @@ class MemoryQueue {
     std::atomic<std::uint64_t> first{0};        // 0: no request waits
 
     void set_first() noexcept { first.store(waiting.empty() ? 0 : waiting.begin()->first); }
+    bool waits() const noexcept { return first.load(std::memory_order_relaxed) != 0; }
   };
 
   // One waiting request; leaves the queue when destroyed. The queue and the sleeper outlive it.
@@ -87,12 +89,10 @@ class MemoryQueue {
     Place(const Place&) = delete;
     Place& operator=(const Place&) = delete;
     ~Place();
-    bool in_line() const noexcept { return &line_ == &queue_.line_; }
+    bool in_line() const noexcept { return &line_ != &queue_.outside_; }
     bool first() const noexcept { return line_.first.load(std::memory_order_acquire) == number_.load(); }
-    // What the first may take from now; null: another cursor has the reserve. REQUIRES in_line().
-    MemoryBudget* reserve() noexcept;
-    // It has its memory, perhaps from reserve().
-    void served(bool from_reserve);
+    // What the first may take from now; null: another cursor has the reserve. REQUIRES in_line() and first().
+    MemoryBudget* reserve();
 
    private:
     friend class MemoryQueue;
@@ -103,13 +103,18 @@ class MemoryQueue {
     std::atomic<std::uint64_t> number_{0};
   };
 
-  bool somebody_waits() const noexcept { return line_waits() || outside_.first.load(std::memory_order_relaxed) != 0; }
-  // A line exists: a new request that can wait joins it.
-  bool line_waits() const noexcept { return line_.first.load(std::memory_order_relaxed) != 0; }
+  bool somebody_waits() const noexcept { return line_waits() || outside_.waits(); }
+  bool line_waits() const noexcept { return line_.waits() || merges_.waits(); }
+  // Others have come first: a new request that can wait joins them.
+  bool must_join(Holder holder) const noexcept {
+    return line_.waits() || (holder != nullptr && merges_.waits() && !holds_reserve(holder));
+  }
   // No further request may wait.
   bool full() const noexcept { return waiting_max_ != 0 && waiting_.load(std::memory_order_relaxed) >= waiting_max_; }
   // Memory has come back.
   void wake_first() noexcept;
+  // A request that waited has got its memory.
+  void count_served() noexcept { served_.fetch_add(1, std::memory_order_relaxed); }
   // A request gave up waiting, or could not wait.
   void count_in_vain() noexcept { in_vain_.fetch_add(1, std::memory_order_relaxed); }
   MemoryQueueUsage usage() const;
@@ -117,14 +122,15 @@ class MemoryQueue {
  private:
   static constexpr std::uint64_t first_number = std::uint64_t{1} << 62;  // of those that have no precedence
 
-  bool has_reserve(Holder holder) const noexcept {
+  bool holds_reserve(Holder holder) const noexcept {
     return holder != nullptr && holder == holder_.load() && held_.usage().used_bytes > 0;
   }
-  void enter(Place& place, std::uint64_t number);  // under the lock
-  void give_reserve(Holder holder);
+  // Under the lock.
+  void enter(Place& place, std::uint64_t number);
+  void give_reserve(Holder holder);  // its waits come first from now on, and no other's
 
   std::mutex mutex_;
-  Line line_, outside_;
+  Line line_, merges_, outside_;
   std::uint64_t next_ = first_number;
   std::uint64_t next_preceding_ = 1;
   std::atomic<Holder> holder_{nullptr};  // the last that took from held_

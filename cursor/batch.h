@@ -47,8 +47,8 @@ class Batch {
   std::size_t held_bytes() const noexcept { return owner_.capacity(); }
   const Buffer& owner() const noexcept { return owner_; }
   // Moves the rest into a block of its own size, if the present block is several times larger: one
-  // unread document must not hold a 16 MB reply. Invalidates views of documents. Does nothing if
-  // the budget refuses.
+  // unread document must not hold a 16 MB reply. Invalidates views of documents. Leaves a reserve to others. Does
+  // nothing if the budget refuses.
   void compact(MemoryBudget& budget) noexcept;
 
   // Parks the rest, cut between documents. Invalidates views. Returns its ticket; then this batch is

@@ -98,7 +98,7 @@ Task<std::optional<T>> wait_for(Loop& loop, MemoryBudget& budget, std::size_t by
       MemoryBudget* const reserve = taken || !place.in_line() ? nullptr : place.reserve();
       if (reserve != nullptr) taken = take(*reserve, bytes, static_cast<T*>(nullptr));
       if (taken) {
-        place.served(reserve != nullptr);
+        queue->count_served();
         co_return taken;
       }
     }
@@ -117,7 +117,7 @@ template <class T>
 Task<std::optional<T>> take_or_wait(Loop& loop, MemoryBudget& budget, std::size_t bytes,
                                     TimePoint deadline, const std::function<bool()>& wanted,
                                     MemoryQueue::Holder holder) {
-  if (!must_wait(budget, bytes)) {
+  if (!must_wait(budget, bytes, holder)) {
     if (auto taken = take_now<T>(budget, bytes)) co_return taken;
   }
   co_return co_await wait_for<T>(loop, budget, bytes, deadline, wanted, true, holder);
@@ -125,8 +125,8 @@ Task<std::optional<T>> take_or_wait(Loop& loop, MemoryBudget& budget, std::size_
 
 }  // namespace
 
-bool must_wait(const MemoryBudget& budget, std::size_t bytes) noexcept {
-  return bytes > MemoryQueue::small_bytes_max && budget.queue() != nullptr && budget.queue()->line_waits();
+bool must_wait(const MemoryBudget& budget, std::size_t bytes, MemoryQueue::Holder holder) noexcept {
+  return bytes > MemoryQueue::small_bytes_max && budget.queue() != nullptr && budget.queue()->must_join(holder);
 }
 
 std::optional<Buffer> allocate_now(MemoryBudget& budget, std::size_t bytes) noexcept {

@@ -27,7 +27,7 @@ namespace spillway {
 std::optional<Buffer> allocate_now(MemoryBudget& budget, std::size_t bytes) noexcept;
 std::optional<Reservation> reserve_now(MemoryBudget& budget, std::size_t bytes) noexcept;
 // Others wait for the same memory. (A small request has a reserve and never waits.)
-bool must_wait(const MemoryBudget& budget, std::size_t bytes) noexcept;
+bool must_wait(const MemoryBudget& budget, std::size_t bytes, MemoryQueue::Holder holder = nullptr) noexcept;
 
 Task<std::optional<Buffer>> wait_for_buffer(Loop& loop, MemoryBudget& budget, std::size_t bytes,
                                             TimePoint deadline,

@@ -159,7 +159,7 @@ std::optional<Reservation> room_for_reply(const Context& context, ClusterCursor&
   const std::uint64_t wanted = Buffer::charged_bytes(reply_bytes(size, documents));
   Reservation room = cursor.working_set.split(std::min(least, cursor.working_set.bytes()));
   // The first in line has been waiting for the same memory.
-  const bool others_wait = context.shared.memory.work_queue.line_waits();
+  const bool others_wait = context.shared.memory.work_queue.must_join(&cursor);
   if (room.bytes() >= wanted || (!others_wait && grow(budget, room, wanted - room.bytes()))) return room;
   if (room.bytes() < least && (others_wait || !grow(budget, room, least - room.bytes()))) {
     give_back(context, cursor, std::move(room));

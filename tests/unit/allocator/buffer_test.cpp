@@ -107,5 +107,21 @@ TEST_CASE("moving keeps the bytes in place", "[buffer]") {
   CHECK(budget.usage().used_bytes == 0);
 }
 
+TEST_CASE("another budget pays for a buffer if it has room") {
+  MemoryBudget reserve("reserve", 0), budget("budget", 50'000);
+  auto buffer = Buffer::allocate(reserve, 40'000);
+  REQUIRE(buffer);
+  const std::uint64_t charged = reserve.usage().used_bytes;
+  auto others = budget.try_reserve(20'000);
+  buffer->charge_to(budget);
+  CHECK(buffer->budget() == &reserve);
+  CHECK(budget.usage().refusals == 0);
+  others->release();
+  buffer->charge_to(budget);
+  CHECK(buffer->budget() == &budget);
+  CHECK(budget.usage().used_bytes == charged);
+  CHECK(reserve.usage().used_bytes == 0);
+}
+
 }  // namespace
 }  // namespace spillway

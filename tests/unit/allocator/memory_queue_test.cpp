@@ -82,23 +82,23 @@ TEST_CASE("one cursor at a time takes from the reserve, and its waits come first
   REQUIRE(a->reserve() != nullptr);
   auto held = a->reserve()->try_reserve(40);
   REQUIRE(held);
-  a->served(true);
   a.reset();
   CHECK(c->first());
   auto more = c->reserve()->try_reserve(40);
-  c->served(true);
   c.reset();
   CHECK(queue.usage().large.used_bytes == 80);
-  CHECK(queue.usage().served == 2);
 
   REQUIRE(b->first());
   CHECK(b->reserve() == nullptr);
+  CHECK(queue.must_join(&other));
+  CHECK_FALSE(queue.must_join(&one));
   d.emplace(queue, sleeper, true, &one);
   CHECK(d->first());  // before b
   CHECK(d->reserve() != nullptr);
-  d->served(false);
   d.reset();
-  e.emplace(queue, sleeper);  // no cursor
+  CHECK_FALSE(queue.must_join(nullptr));
+  e.emplace(queue, sleeper);  // no cursor: not behind b
+  CHECK(e->first());
   CHECK(e->reserve() == queue.large());
 
   held->release();
@@ -159,6 +159,39 @@ TEST_CASE("many threads queue up and all get to the front") {
   for (std::thread& thread : threads) thread.join();
   CHECK(served == 4 * 500);
   CHECK(queue.usage().waiting == 0);
+}
+
+TEST_CASE("cursors that need a second piece while they hold the first all go on") {
+  MemoryQueue queue("test");
+  queue.set_reserves(2, 1);
+  std::vector<std::thread> threads;
+  std::atomic<int> served{0};
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 300; ++i) {
+        const int cursor = i;
+        std::vector<Reservation> held;
+        while (held.size() < 2) {
+          Sleeper sleeper;
+          MemoryQueue::Place place(queue, sleeper, true, &cursor);
+          const std::size_t had = held.size();
+          while (held.size() == had) {
+            MemoryBudget* const reserve = place.first() ? place.reserve() : nullptr;
+            auto taken = reserve == nullptr ? std::nullopt : reserve->try_reserve(1);
+            if (!taken) {
+              std::this_thread::yield();
+              continue;
+            }
+            held.push_back(*std::move(taken));
+          }
+        }
+        served.fetch_add(1);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(served == 4 * 300);
+  CHECK(queue.usage().large.used_bytes == 0);
 }
 
 TEST_CASE("the ceiling is the least limit on the way up") {
