@@ -7,7 +7,9 @@
 namespace spillway::catalog {
 namespace {
 
-constexpr std::size_t arena_block_bytes = std::size_t{1} << 18;
+// Each block is as large as those before it, so that a small collection takes little.
+constexpr std::size_t arena_block_bytes_least = std::size_t{1} << 12;
+constexpr std::size_t arena_block_bytes_most = std::size_t{1} << 18;
 
 Error bad_chunk(ErrorCode code, DocView chunk, const std::string& why) {
   return Error(code, why + " in chunk " + to_json(chunk, 512));
@@ -151,7 +153,8 @@ Result<void> RoutingUpdate::take(DocView chunk) {
 
 char* RoutingUpdate::allocate(std::size_t bytes) {
   if (bytes > arena_left_) {
-    const std::size_t block_bytes = std::max(bytes, arena_block_bytes);
+    const std::size_t block_bytes =
+        std::max(bytes, std::clamp(arena_bytes_, arena_block_bytes_least, arena_block_bytes_most));
     arena_.push_back(std::make_unique_for_overwrite<char[]>(block_bytes));
     arena_at_ = arena_.back().get();
     arena_left_ = block_bytes;

@@ -108,6 +108,8 @@ TEST_CASE("one client's idle cursors do not lock the others out") {
   }
   const std::uint64_t before = world.shared().cursors.counts().open_total;
   world.run_for(seconds(2));
+  const auto requests = world.shared().memory.requests.try_reserve(9 * limits::mib / 10);
+  REQUIRE(requests);
   set_level(world, PressureLevel::critical);
   CHECK(code_of(call(world, *greedy, sorted_find)) == 462);  // not at its own cost
   CHECK(world.shared().cursors.counts().open_total == before);
@@ -118,6 +120,8 @@ TEST_CASE("one client's idle cursors do not lock the others out") {
   CHECK(counts.open_total > before / 3);  // down to its share, no further
   CHECK(world.shared().memory.cursors.usage().used_bytes < 9 * limits::mib / 4);
   world.run_for(seconds(1));
+  const auto more_requests = world.shared().memory.requests.try_reserve(limits::mib / 4);
+  REQUIRE(more_requests);
   CHECK(code_of(call(world, *other, sorted_find)) == 462);  // no client holds over half any more
   CHECK(status_of(world, *other, "metrics.cursor.evictedBeyondShare") ==
         static_cast<std::int64_t>(counts.evicted));

@@ -91,8 +91,12 @@ bool is_scarce(const Context& context, std::uint64_t coming_bytes) noexcept {
 std::optional<Error> refuse_new_cursor(Context& context, Client& client) {
   const Pressure& pressure = context.shared.pressure;
   if (!pressure.at_least(PressureLevel::critical)) return std::nullopt;
-  // The level sinks seconds after the budgets.
-  if (pressure.state().cause == PressureCause::budget && is_half_free(context, 0)) return std::nullopt;
+  // The level sinks seconds after the budgets, and counts what sockets have borrowed and give back: it can wait for
+  // that.
+  const BudgetUsage usage = context.shared.memory.payload_usage();
+  if (pressure.state().cause == PressureCause::budget && usage.used_bytes < usage.limit_bytes / 4 * 3) {
+    return std::nullopt;
+  }
   if (take_from_large_holders(context, *client.presence.facts())) return std::nullopt;
   context.shared.metrics.cursors_refused.add();
   return overloaded("memory is short: no cursor that merges several shards is opened now; try again later");

@@ -75,7 +75,8 @@ bool is_half_free(const Context& context, std::uint64_t coming_bytes) noexcept;
 // memory has lost documents. `coming_bytes`: what others will take soon.
 bool is_scarce(const Context& context, std::uint64_t coming_bytes = 0) noexcept;
 
-// While memory is critical, a cursor that would buffer batches of several shards, and not little, is not opened.
+// While memory is critical and three quarters of it are in use (what sockets have borrowed is not counted), a cursor
+// that would buffer batches of several shards, and not little, is not opened.
 // Before that, idle cursors of a client that holds more than half of the memory end, so that one client cannot lock out
 // others.
 std::optional<Error> refuse_new_cursor(Context& context, Client& client);
