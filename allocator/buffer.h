@@ -60,7 +60,7 @@ class Buffer {
     return {block_.data + size_, block_.bytes - size_};
   }
   void append(const void* from, std::size_t bytes) noexcept;  // REQUIRES bytes <= room()
-  // What pays for it; null: a small block, or none.
+  // What pays for it; null: there is no block.
   const MemoryBudget* budget() const noexcept { return reservation_.budget(); }
   explicit operator bool() const noexcept { return block_.data != nullptr; }
   void reset() noexcept { *this = Buffer(); }

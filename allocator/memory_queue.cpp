@@ -27,6 +27,11 @@ MemoryQueue::Place::~Place() {
   line_.waiting.erase(number_);
   line_.set_first();
   if (was_first && !line_.waiting.empty()) line_.waiting.begin()->second->sleeper_.wake();
+  // Now a merge may take from the reserve.
+  const Line& merges = queue_.merges_;
+  if (&line_ == &queue_.line_ && line_.waiting.empty() && !merges.waiting.empty()) {
+    merges.waiting.begin()->second->sleeper_.wake();
+  }
 }
 
 MemoryBudget* MemoryQueue::Place::reserve() {
@@ -34,7 +39,7 @@ MemoryBudget* MemoryQueue::Place::reserve() {
   if (!queue_.has_reserve_) return nullptr;
   const std::lock_guard lock(queue_.mutex_);
   if (queue_.holds_reserve(holder_)) return &queue_.held_;
-  if (queue_.held_.usage().used_bytes > 0) return nullptr;
+  if (queue_.held_.usage().used_bytes > 0 || queue_.line_.waits()) return nullptr;
   queue_.give_reserve(holder_);
   return &queue_.held_;
 }
@@ -73,7 +78,6 @@ MemoryQueueUsage MemoryQueue::usage() const {
   MemoryQueueUsage usage;
   usage.waiting = waiting_.load(std::memory_order_relaxed);
   usage.waits = waits_.load(std::memory_order_relaxed);
-  usage.served = served_.load(std::memory_order_relaxed);
   usage.in_vain = in_vain_.load(std::memory_order_relaxed);
   usage.large = large_.usage();
   usage.small = small_.usage();

@@ -10,17 +10,19 @@
 //
 // Cursors that merge are the exception: they wait for documents of one shard while they hold those of others. They have
 // a line of their own, so that other requests do not wait behind them. One of them at a time takes from the large
-// reserve, and as long as it holds some of that, its waits come first: it goes on, whatever the others hold, if the
-// reserve is large enough for a document of each shard and a copy.
+// reserve, if no other request waits for it, and as long as it holds some of that, its waits come first: it goes on,
+// whatever the others hold, if the reserve is large enough for a document of each shard.
 //
 // The caller does the waiting (proxy/base/memory_wait.h): only the first of a line tries. It is woken when memory
 // comes back, or when it becomes the first. Any thread.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <string_view>
 
 #include "allocator/budget.h"
 
@@ -29,7 +31,6 @@ namespace spillway {
 struct MemoryQueueUsage {
   std::uint64_t waiting = 0;  // now
   std::uint64_t waits = 0;    // ever begun
-  std::uint64_t served = 0;   // ended with memory
   std::uint64_t in_vain = 0;  // ended without
   BudgetUsage large;
   BudgetUsage small;
@@ -75,6 +76,7 @@ class MemoryQueue {
   struct Line {
     std::map<std::uint64_t, Place*> waiting;    // under the queue's lock
     std::atomic<std::uint64_t> first{0};        // 0: no request waits
+    std::atomic<std::uint64_t> served{0};       // how many got their memory
 
     void set_first() noexcept { first.store(waiting.empty() ? 0 : waiting.begin()->first); }
     bool waits() const noexcept { return first.load(std::memory_order_relaxed) != 0; }
@@ -93,6 +95,8 @@ class MemoryQueue {
     bool first() const noexcept { return line_.first.load(std::memory_order_acquire) == number_.load(); }
     // What the first may take from now; null: another cursor has the reserve. REQUIRES in_line() and first().
     MemoryBudget* reserve();
+    // It has got its memory.
+    void count_served() noexcept { line_.served.fetch_add(1, std::memory_order_relaxed); }
 
    private:
     friend class MemoryQueue;
@@ -103,18 +107,21 @@ class MemoryQueue {
     std::atomic<std::uint64_t> number_{0};
   };
 
-  bool somebody_waits() const noexcept { return line_waits() || outside_.waits(); }
-  bool line_waits() const noexcept { return line_.waits() || merges_.waits(); }
+  bool somebody_waits() const noexcept { return line_.waits() || merges_.waits() || outside_.waits(); }
+  // Of those that merge, and of all others.
+  const Line& merges() const noexcept { return merges_; }
+  const Line& others() const noexcept { return line_; }
   // Others have come first: a new request that can wait joins them.
   bool must_join(Holder holder) const noexcept {
     return line_.waits() || (holder != nullptr && merges_.waits() && !holds_reserve(holder));
   }
-  // No further request may wait.
-  bool full() const noexcept { return waiting_max_ != 0 && waiting_.load(std::memory_order_relaxed) >= waiting_max_; }
+  // No further request may wait, but for the cursor that has the reserve.
+  bool full(Holder holder = nullptr) const noexcept {
+    return waiting_max_ != 0 && waiting_.load(std::memory_order_relaxed) >= waiting_max_ && !holds_reserve(holder);
+  }
+  bool is_large_reserve(const MemoryBudget* budget) const noexcept { return budget == &large_ || budget == &held_; }
   // Memory has come back.
   void wake_first() noexcept;
-  // A request that waited has got its memory.
-  void count_served() noexcept { served_.fetch_add(1, std::memory_order_relaxed); }
   // A request gave up waiting, or could not wait.
   void count_in_vain() noexcept { in_vain_.fetch_add(1, std::memory_order_relaxed); }
   MemoryQueueUsage usage() const;
@@ -135,7 +142,6 @@ class MemoryQueue {
   std::uint64_t next_preceding_ = 1;
   std::atomic<Holder> holder_{nullptr};  // the last that took from held_
   std::atomic<std::uint64_t> waits_{0};
-  std::atomic<std::uint64_t> served_{0};
   std::atomic<std::uint64_t> in_vain_{0};
   std::size_t waiting_max_ = 0;
   std::atomic<std::size_t> waiting_{0};

@@ -46,6 +46,8 @@ class Batch {
   std::size_t remaining_bytes() const noexcept { return static_cast<std::size_t>(end_ - next_); }
   std::size_t held_bytes() const noexcept { return owner_.capacity(); }
   const Buffer& owner() const noexcept { return owner_; }
+  // A budget pays instead of a reserve, if it has room.
+  void charge_to(MemoryBudget& budget) noexcept { owner_.charge_to(budget); }
   // Moves the rest into a block of its own size, if the present block is several times larger: one
   // unread document must not hold a 16 MB reply. Invalidates views of documents. Leaves a reserve to others. Does
   // nothing if the budget refuses.

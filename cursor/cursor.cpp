@@ -55,7 +55,7 @@ Error malformed_reply(std::string_view what) {
 }
 
 void Batch::compact(MemoryBudget& budget) noexcept {
-  owner_.charge_to(budget);
+  charge_to(budget);
   const std::size_t left = remaining_bytes();
   if (malformed_ || left > held_bytes() / compact_ratio) return;
   auto copy = Buffer::allocate(budget, left);

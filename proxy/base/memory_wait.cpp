@@ -83,7 +83,7 @@ Task<std::optional<T>> wait_for(Loop& loop, MemoryBudget& budget, std::size_t by
                                 bool in_line, MemoryQueue::Holder holder) {
   MemoryQueue* const queue = budget.queue();
   if (queue == nullptr || !could_ever_fit(budget, bytes)) co_return std::nullopt;
-  if (queue->full()) {
+  if (queue->full(holder)) {
     queue->count_in_vain();
     co_return std::nullopt;
   }
@@ -98,7 +98,7 @@ Task<std::optional<T>> wait_for(Loop& loop, MemoryBudget& budget, std::size_t by
       MemoryBudget* const reserve = taken || !place.in_line() ? nullptr : place.reserve();
       if (reserve != nullptr) taken = take(*reserve, bytes, static_cast<T*>(nullptr));
       if (taken) {
-        queue->count_served();
+        place.count_served();
         co_return taken;
       }
     }

@@ -109,11 +109,12 @@ enum class RetryPolicy : std::uint8_t {
 // What an operation holds of replies that it needs at the same time. Another reply may never fit beside them.
 struct HeldReplies {
   std::uint64_t of_budget = 0, of_reserve = 0;
+  bool least = false;  // one document of each shard was asked for: no smaller replies would do
 
-  // Where a reply's memory is counted; null: nowhere, a small block.
+  // Where a reply's memory is counted; null: nowhere, a small one.
   std::uint64_t* part_of(const Buffer& reply, const MemoryBudget& budget) noexcept {
-    if (reply.budget() == nullptr) return nullptr;
-    return reply.budget() == &budget ? &of_budget : &of_reserve;
+    if (reply.budget() == &budget) return &of_budget;
+    return budget.queue() != nullptr && budget.queue()->is_large_reserve(reply.budget()) ? &of_reserve : nullptr;
   }
   bool leave_room(const MemoryBudget& budget, std::size_t bytes) const noexcept;
 };

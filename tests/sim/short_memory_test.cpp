@@ -570,6 +570,46 @@ TEST_CASE("a merge asks for few documents as long as it has seen few") {
   require_quiet(world);
 }
 
+TEST_CASE("documents that are skipped tell their size, too") {
+  SimWorld world(small_world());
+  store_documents(world, 600, 100);
+  const auto client = world.client();
+  const BsonDoc reply = call(
+      world, *client, R"({"find": "docs", "sort": {"_id": 1}, "skip": 550, "$db": "app"})");
+  CHECK(batch_of(reply).size() >= 50);
+  CHECK(world.shard(0).seen("getMore") < 12);
+  client->close();
+}
+
+TEST_CASE("after documents that were much larger than known a merge begins again with one of each shard") {
+  SimWorldOptions options = small_world();
+  options.large_reserve_bytes = limits::mib;
+  SimWorld world(std::move(options));
+  for (int id = 0; id < 400; ++id) {
+    BsonWriter out;
+    out.append("_id", id).append("k", id).append("text", std::string(id < 300 ? 1'000 : 300'000, 'x'));
+    world.shard(id % 2 == 0 ? 0 : 1).store("app.docs", std::move(out).finish());
+  }
+  const auto client = world.client();
+  Scans scans;
+  const std::string_view large =
+      R"({"find": "docs", "filter": {"k": {"$gte": 300}}, "sort": {"_id": 1}, "$db": "app"})";
+  const std::string_view small =
+      R"({"find": "docs", "filter": {"k": {"$lt": 300}}, "sort": {"_id": 1}, "limit": 150, "$db": "app"})";
+  for (int i = 0; i < 3; ++i) call(world, *client, small);
+  bool done = false;
+  for (int attempt = 0; attempt < 3 && !done; ++attempt) {
+    scans = {};
+    world.spawn(scan(client.get(), large, &scans, 300, 400));
+    REQUIRE(world.run_until([&] { return scans.done + scans.refused + scans.failed.size() == 1; }, seconds(60)));
+    done = scans.done == 1;
+  }
+  CHECK(done);
+  client->close();
+  world.run_for(minutes(20));
+  require_quiet(world);
+}
+
 TEST_CASE("merges are opened again as soon as the budgets are empty, even if the level is still critical") {
   SimWorld world(small_world());
   store_documents(world, 10, 40'000);

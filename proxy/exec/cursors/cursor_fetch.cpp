@@ -69,7 +69,7 @@ std::int64_t documents_in_window(const Context& context, const DocumentSize& siz
     const auto free = static_cast<double>(usage.limit_bytes - std::min(usage.limit_bytes, usage.used_bytes));
     const double share = free / free_parts / static_cast<double>(shards);
     window = std::min(window, std::max(share, fetch_bytes_least));
-    most = std::max(size.seen, 1.0) * documents_per_seen;
+    if (size.seen > 0) most = std::max(size.seen * documents_per_seen, 1.0);
   }
   return std::min(documents_in(window, size.mean_bytes), static_cast<std::int64_t>(most));
 }
@@ -189,8 +189,8 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, FetchOpti
       if (!taken && (how.ahead || unparks || !remotes.empty())) break;
       if (!taken) {
         size = std::min(size, documents_in(fetch_bytes_least, cursor.document_size.mean_bytes));
-        SPILLWAY_AWAIT(waited, take_reservation(context, {how.interrupt, how.deadline, fetch_wait_max, &cursor},
-                                                context.shared.memory.cursors,
+        const Patience patience(how.interrupt, how.deadline, fetch_wait_max, holder_of(cursor));
+        SPILLWAY_AWAIT(waited, take_reservation(context, patience, context.shared.memory.cursors,
                                                 Buffer::charged_bytes(reply_bytes(cursor.document_size, size)),
                                                 "a shard's batch"));
         taken = *std::move(waited);
@@ -198,7 +198,7 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, FetchOpti
       }
       room = *std::move(taken);
     }
-    rooms.push_back({std::move(room), &cursor, &held});
+    rooms.push_back({std::move(room), holder_of(cursor), &held});
     bodies.push_back(remote_get_more(context, cursor, remote, size, {}));
     commands.emplace_back(remote.shard, RoutedBy::nothing(), shard::Command::of_body(bodies.back()));
     commands.back().host = shard::HostAddress{remote.host, remote.port};
@@ -231,6 +231,7 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, FetchOpti
       continue;
     }
     cursor.broken = true;  // whatever it is: the batch is lost
+    if (found_no_memory(*outcomes[i].error)) distrust_sizes(context, cursor);
     failures.add(*outcomes[i].error);
   }
   keep_working_set(context, cursor);

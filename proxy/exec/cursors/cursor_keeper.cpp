@@ -42,7 +42,7 @@ constexpr std::uint64_t real_share_parts = 8;
 // Only cursors that have been idle for this time count as a large holder's: the others are being read.
 constexpr auto share_idle = std::chrono::seconds(1);
 constexpr auto share_interval = std::chrono::milliseconds(100);
-// No request has got memory for this time.
+// No request of a line has got memory for this time.
 constexpr auto standstill = std::chrono::seconds(2);
 
 std::int64_t ns_of(TimePoint time) noexcept { return time.time_since_epoch().count(); }
@@ -182,14 +182,19 @@ Task<void> end_merges(Context* context) {
 
 }  // namespace
 
-// The first of the line may take from the reserve. Where merges hold that, too, all would wait until they are refused.
+// One merge at a time goes on with the reserve. Where that does not hold what it needs, all would wait until they are
+// refused.
 void CursorKeeper::end_standstill(Context& context, TimePoint now) {
   const MemoryQueue& queue = context.shared.memory.work_queue;
-  const std::uint64_t served = queue.usage().served;
-  if (std::exchange(served_, served) != served || !queue.line_waits()) served_at_ = now;
-  const bool critical = context.shared.pressure.at_least(PressureLevel::critical);
-  if (!critical || now - served_at_ < standstill) return;
-  served_at_ = now - standstill / 2;  // what ends takes a while to give its memory back
+  bool stands = false;
+  for (auto& [line, progress] : {std::pair{&queue.merges(), &merges_}, std::pair{&queue.others(), &others_}}) {
+    const std::uint64_t served = line->served.load(std::memory_order_relaxed);
+    if (std::exchange(progress->served, served) != served || !line->waits()) progress->at = now;
+    stands = stands || now - progress->at >= standstill;
+  }
+  if (!stands || !context.shared.pressure.at_least(PressureLevel::critical)) return;
+  // What ends takes a while to give its memory back.
+  merges_.at = others_.at = now - standstill / 2;
   context.background.start(end_merges(&context));
 }
 

@@ -26,8 +26,12 @@ class CursorKeeper {
   TimePoint next_park_{}, next_expiry_{}, next_orphans_{}, next_full_orphans_{};
   std::uint64_t departures_seen_ = 0;
   std::uint64_t refusals_seen_ = 0;
-  std::uint64_t served_ = 0;  // MemoryQueueUsage::served of the last tick
-  TimePoint served_at_{};
+  // Of a line in which requests wait for memory.
+  struct Progress {
+    std::uint64_t served = 0;  // at the last tick
+    TimePoint at{};            // when one had got memory, or none waited
+  };
+  Progress merges_, others_;
   bool clientless_ = false;
 };
 

@@ -56,6 +56,7 @@ struct BatchFill {
         return cursor.stage ? push_to_stage() : append();
       case Merge::Next::Kind::skipped:
         step_bytes = next->bytes;
+        note_moved();
         if (!next->remote->has_document()) keep_working_set(context, cursor);
         return Step::nothing;
       case Merge::Next::Kind::fetch:
@@ -77,7 +78,9 @@ struct BatchFill {
 
   // The batch may be sent without the next document, so that it need not wait for memory.
   bool may_end() const noexcept { return out.count() > 0 && !limits.whole; }
-  Patience patience() const noexcept { return {limits.interrupt, limits.deadline, room_wait_max, &cursor}; }
+  Patience patience(MemoryQueue::Holder holder = nullptr) const noexcept {
+    return {limits.interrupt, limits.deadline, room_wait_max, holder};
+  }
 
   Error stage_failed(Error error) {
     cursor.broken = true;
@@ -126,10 +129,13 @@ struct BatchFill {
     return take() && limits.one_batch ? Step::full : Step::nothing;
   }
 
-  bool take() {
+  void note_moved() noexcept {
     moved_bytes += step_bytes;
     ++moved_documents;
     largest_moved = std::max(largest_moved, step_bytes);
+  }
+  bool take() {
+    note_moved();
     const bool last_of_reply = merge.take();
     if (last_of_reply) keep_working_set(context, cursor);
     return last_of_reply;
@@ -182,7 +188,8 @@ struct BatchFill {
     auto little = reserve_now(budget, wanted_bytes);
     if (!little && may_end()) co_return Step::full;
     if (!little) {
-      SPILLWAY_AWAIT(taken, take_reservation(context, patience(), budget, wanted_bytes, "a document's sort key"));
+      SPILLWAY_AWAIT(taken, take_reservation(context, patience(holder_of(cursor)), budget, wanted_bytes,
+                                              "a document's sort key"));
       little = *std::move(taken);
     }
     keyless->key_room = *std::move(little);

@@ -94,9 +94,9 @@ std::optional<Error> refuse_new_cursor(Context& context, Client& client) {
   // The level sinks seconds after the budgets, and counts what sockets have borrowed and give back: it can wait for
   // that.
   const BudgetUsage usage = context.shared.memory.payload_usage();
-  if (pressure.state().cause == PressureCause::budget && usage.used_bytes < usage.limit_bytes / 4 * 3) {
-    return std::nullopt;
-  }
+  const PressureState state = pressure.state();
+  const bool by_budget = state.cause == PressureCause::budget && state.last.group_missing_bytes() == 0;
+  if (by_budget && usage.used_bytes < usage.limit_bytes / 4 * 3) return std::nullopt;
   if (take_from_large_holders(context, *client.presence.facts())) return std::nullopt;
   context.shared.metrics.cursors_refused.add();
   return overloaded("memory is short: no cursor that merges several shards is opened now; try again later");

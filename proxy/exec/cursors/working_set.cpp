@@ -25,8 +25,11 @@ constexpr double slack = 1.1;
 constexpr std::uint64_t left_parts = 4;
 constexpr std::uint64_t whole_documents_shape = 1;
 
+// A rare one that is larger than that finds the reserve.
+constexpr double means_in_largest = 16;
+
 double one_document_bytes(const DocumentSize& size) noexcept {
-  return std::max(size.mean_bytes * slack, size.largest_bytes);
+  return std::max(size.mean_bytes * slack, std::min(size.largest_bytes, size.mean_bytes * means_in_largest));
 }
 
 // In a context's document_sizes, or in its output_sizes.
@@ -67,6 +70,10 @@ std::uint64_t unused_bytes(const ClusterCursor& cursor) noexcept {
   return bytes;
 }
 
+DocumentSizes& sizes_of(Context& context, const ClusterCursor& cursor) noexcept {
+  return cursor.output_shape == whole_documents_shape ? context.document_sizes : context.output_sizes;
+}
+
 bool grow(MemoryBudget& budget, Reservation& taken, std::uint64_t more_bytes) noexcept {
   if (!budget.has_room(more_bytes)) return false;  // no refusal to count: it can do without
   if (taken.budget() != nullptr) return taken.try_grow(more_bytes);
@@ -79,6 +86,7 @@ bool grow(MemoryBudget& budget, Reservation& taken, std::uint64_t more_bytes) no
 void set_working_set(const Context& context, ClusterCursor& cursor, std::uint64_t bytes) noexcept {
   Reservation& taken = cursor.working_set;
   if (bytes > taken.bytes()) {
+    if (context.shared.memory.work_queue.must_join(&cursor)) return;
     static_cast<void>(grow(context.shared.memory.cursors, taken, bytes - taken.bytes()));
   } else if (bytes < taken.bytes()) {
     taken.shrink_to(bytes);
@@ -100,9 +108,7 @@ void expect_output(const Context& context, ClusterCursor& cursor, DocView made_b
 }
 
 void learn_output(Context& context, const ClusterCursor& cursor) {
-  if (cursor.output_shape == 0) return;
-  DocumentSizes& sizes = cursor.output_shape == whole_documents_shape ? context.document_sizes : context.output_sizes;
-  sizes.learn(output_key(cursor), cursor.document_size);
+  if (cursor.output_shape != 0) sizes_of(context, cursor).learn(output_key(cursor), cursor.document_size);
 }
 
 FirstReplies first_replies(const Context& context, const ClusterCursor& cursor, std::int64_t wanted,
@@ -171,6 +177,19 @@ std::optional<Reservation> room_for_reply(const Context& context, ClusterCursor&
   return room;
 }
 
+MemoryQueue::Holder holder_of(const ClusterCursor& cursor) noexcept {
+  return cursor.remotes.size() > 1 && !cursor.from_one_shard ? &cursor : nullptr;
+}
+
+bool found_no_memory(const Error& error) noexcept {
+  return error.is(ErrorCode::ingress_request_rate_limit_exceeded) || error.is(ErrorCode::exceeded_memory_limit);
+}
+
+void distrust_sizes(Context& context, ClusterCursor& cursor) {
+  cursor.document_size.seen = 0.25;
+  sizes_of(context, cursor).distrust(output_key(cursor));
+}
+
 shard::HeldReplies held_replies(const Context& context, const ClusterCursor& cursor) noexcept {
   shard::HeldReplies held;
   for (const RemoteCursor& remote : cursor.remotes) {
@@ -187,13 +206,17 @@ void give_back(const Context& context, ClusterCursor& cursor, Reservation room) 
 
 void keep_working_set(const Context& context, ClusterCursor& cursor) noexcept {
   if (!is_limited(context)) return;
+  for (RemoteCursor& remote : cursor.remotes) {
+    for (Batch& batch : remote.batches) batch.charge_to(context.shared.memory.cursors);
+  }
   const bool is_merge = !cursor.changes && !cursor.from_one_shard && !cursor.passes_through();
   const std::uint64_t bytes = is_merge && !cursor.exhausted() ? unused_bytes(cursor) : 0;
   set_working_set(context, cursor, bytes <= working_set_most(context) ? bytes : 0);
 }
 
 void keep_idle_working_set(const Context& context, ClusterCursor& cursor) noexcept {
-  if (least_reply_bytes(cursor) > small_blocks::block_bytes_max) return keep_working_set(context, cursor);
+  const std::size_t mean_reply_bytes = reply_bytes({.mean_bytes = cursor.document_size.mean_bytes}, 1);
+  if (mean_reply_bytes > small_blocks::block_bytes_max) return keep_working_set(context, cursor);
   cursor.working_set.release();
 }
 

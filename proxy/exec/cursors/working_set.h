@@ -13,14 +13,16 @@
 #include <cstdint>
 #include <optional>
 
+#include "allocator/memory_queue.h"
 #include "cursor/cursor.h"
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/request.h"
+#include "proxy/shard/gateway.h"
 
 namespace spillway::exec {
 
-// A shard's reply with so many documents, one of which may be as large as any; 0 documents: an empty one. If the size
-// is not known: a guess.
+// A shard's reply with so many documents, one of which may be much larger than the mean; 0 documents: an empty one. If
+// the size is not known: a guess.
 std::size_t reply_bytes(const DocumentSize& size, std::int64_t documents) noexcept;
 
 // A cursor begins with the sizes that this worker has seen of the same documents: a collection's, or what a projection
@@ -56,6 +58,13 @@ Task<Result<void>> take_working_set(Context& context, const Request& request, Cl
 // Memory for a reply with `documents` documents, or with as many as the working set has memory for: then it lowers
 // `documents`. nullopt: not even that is there.
 std::optional<Reservation> room_for_reply(const Context& context, ClusterCursor& cursor, std::int64_t& documents);
+
+bool found_no_memory(const Error& error) noexcept;
+// Its shards' replies found no memory: next time one document of each is asked for at first.
+void distrust_sizes(Context& context, ClusterCursor& cursor);
+
+// Of the memory queue; null: it does not merge.
+MemoryQueue::Holder holder_of(const ClusterCursor& cursor) noexcept;
 
 // What it holds of earlier replies.
 shard::HeldReplies held_replies(const Context& context, const ClusterCursor& cursor) noexcept;

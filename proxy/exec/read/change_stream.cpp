@@ -298,7 +298,8 @@ Task<std::optional<Error>> open_on(Context& context, const Request& request, Clu
   const std::size_t before = cursor.remotes.size();
   const BsonDoc body = command_beginning(cursor.changes->command, beginning);
   const Targets targets = all_of(shards);
-  auto failed = co_await open_remotes(context, request, cursor, targets, body, stream_opening_bytes);
+  auto failed = co_await open_remotes(context, request, cursor, targets, body,
+                                       FirstReplies{0, stream_opening_bytes});
   if (failed) co_return failed;
   if (cursor.remotes.size() != before + shards.size() || !cursor.changes->is_promised(cursor.remotes.size())) {
     co_return Error(ErrorCode::command_not_supported, "a shard's change streams have no resume tokens");

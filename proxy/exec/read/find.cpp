@@ -182,32 +182,34 @@ std::optional<Error> take_outcomes(ClusterCursor& cursor, ShardOutcomes& outcome
 
 Task<std::optional<Error>> open_remotes(Context& context, const Request& request,
                                         ClusterCursor& cursor, const Targets& targets, DocView body,
-                                        std::optional<std::size_t> expected_bytes) {
+                                        std::optional<FirstReplies> first) {
   std::vector<ShardCommand> commands;
   for (const catalog::ShardIndex shard : targets.shards) {
     commands.emplace_back(shard, targets.by(), shard::Command::of_body(body));
   }
   // Where the size is not known, the guess is large: it is not taken without need.
-  if (expected_bytes || is_scarce(context)) {
-    auto taking = take_working_set(context, request, cursor, commands.size(),
-                                   expected_bytes.value_or(limits::reply_complete_bytes_max));
+  const std::size_t bytes_each = first ? first->bytes_each : limits::reply_complete_bytes_max;
+  if (first || is_scarce(context)) {
+    auto taking = take_working_set(context, request, cursor, commands.size(), bytes_each);
     auto taken = co_await taking;
     if (taken.has_error()) co_return try_again(taken.error());
   }
   std::vector<shard::ReplyRoom> rooms(commands.size());
-  shard::HeldReplies held;
+  shard::HeldReplies held{.least = first && first->documents == 1};
+  const MemoryQueue::Holder holder = commands.size() > 1 ? &cursor : nullptr;
   const std::uint64_t each = cursor.working_set.bytes() / commands.size();
   for (std::size_t i = 0; i < commands.size(); ++i) {
-    rooms[i] = {cursor.working_set.split(each), &cursor, &held};
+    rooms[i] = {cursor.working_set.split(each), holder, &held};
     commands[i].room = &rooms[i];
   }
   shard::CallOptions options = read_options(context, request);
   options.budget = &context.shared.memory.cursors;
-  options.bulk = !expected_bytes || *expected_bytes >= limits::reply_complete_bytes_max;
+  options.bulk = bytes_each >= limits::reply_complete_bytes_max;
   auto outcomes = co_await call_shards(context, commands, options);
   for (shard::ReplyRoom& room : rooms) give_back(context, cursor, std::move(room.paid));
   cursor.remotes.reserve(outcomes.size());
   auto failed = take_outcomes(cursor, outcomes);
+  if (failed && found_no_memory(*failed)) distrust_sizes(context, cursor);
   keep_working_set(context, cursor);
   co_return failed;
 }
@@ -306,7 +308,7 @@ Task<Result<Response>> find_on_many(Context& context, Client& client, const Requ
   TakeCopyRoom taking_room(context, request);
   SPILLWAY_CO_TRY(room, co_await taking_room);
   SPILLWAY_CO_TRY(body, scatter_command(request, find, *plan, asked));
-  auto failed = co_await open_remotes(context, request, *cursor, targets, *body, first.bytes_each);
+  auto failed = co_await open_remotes(context, request, *cursor, targets, *body, first);
   if (failed) co_return *failed;
   *body = BsonDoc();
   room->release();

@@ -9,6 +9,7 @@
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/request.h"
+#include "proxy/exec/cursors/working_set.h"
 
 namespace spillway::exec {
 
@@ -36,10 +37,10 @@ Result<Targets> read_targets(const Request& request, std::string_view db, std::s
                              ValueView collation);
 
 // Opens the cursor on these shards in parallel with the command `body`. After an error some may be open: end the
-// cursor. It takes the cursor's working set first, with replies of about `expected_bytes` each; nullopt: unknown, and
-// taken only while memory is scarce.
+// cursor. It takes the cursor's working set for the first replies before; nullopt: their size is not known, and memory
+// is taken only while it is scarce.
 Task<std::optional<Error>> open_remotes(Context& context, const Request& request, ClusterCursor& cursor,
                                         const Targets& targets, DocView body,
-                                        std::optional<std::size_t> expected_bytes = std::nullopt);
+                                        std::optional<FirstReplies> first = std::nullopt);
 
 }  // namespace spillway::exec

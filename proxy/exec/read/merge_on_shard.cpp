@@ -244,7 +244,7 @@ Task<Result<Response>> unite(Context& context, Client& client, const Request& re
   std::optional<std::int32_t> less;
   if (first.documents < wanted) less = static_cast<std::int32_t>(first.documents);
   const BsonDoc body = shard_command_for(request, divided, false, less);
-  auto failed = co_await open_remotes(context, request, *cursor, targets, body, first.bytes_each);
+  auto failed = co_await open_remotes(context, request, *cursor, targets, body, first);
   if (failed) co_return *std::move(failed);
   auto answering = answer_first_batch(context, std::move(cursor), aggregate.first, request);
   co_return co_await answering;
@@ -275,7 +275,8 @@ Task<Result<Response>> aggregate_on_shards(Context& context, Client& client, con
   // Until the merger has taken them over, the cursors end with this one.
   ActiveCursor opened(context, make_cursor(client, request, aggregate.collection, Reservation()));
   BsonDoc body = shard_command_for(request, *divided, true, 0);
-  auto failed = co_await open_remotes(context, request, *opened, plan.targets, body, opening_bytes);
+  auto failed = co_await open_remotes(context, request, *opened, plan.targets, body,
+                                       FirstReplies{0, opening_bytes});
   if (failed) co_return *std::move(failed);
   body = merger_command(request, aggregate, *opened, *divided, plan.targets);
   CursorSeed seed{client, request, aggregate.collection};

@@ -399,12 +399,12 @@ Given given_by_operators(DocView update, const Field& field) {
   return given;
 }
 
-// The update with {$setOnInsert: {_id: …}} in it.
-BsonDoc with_id_on_insert(DocView update, ValueView id) {
+// The update with {$setOnInsert: {…}} in it.
+BsonDoc with_on_insert(DocView update, DocView imposed) {
   BsonWriter out;
   bool done = false;
   const auto append = [&](DocView others) {
-    out.begin_document("$setOnInsert").append("_id", id).append_elements(others).end();
+    out.begin_document("$setOnInsert").append_elements(imposed).append_elements(others).end();
     done = true;
   };
   for (const Element& op : update) {
@@ -434,10 +434,15 @@ bool mentions(DocView query, std::string_view path, int depth = 0) {
   return false;
 }
 
-// {_id: {$in: [v]}}: a server may take v for the new document's _id.
-ValueView only_id_of(DocView query) noexcept {
-  const DocView in = query["_id"].to_document()["$in"].to_array();
-  return in.count() == 1 ? ValueView(in.first()) : ValueView();
+// {<path>: {$in: [v]}}, v perhaps more than once: a server may take v for the new document.
+ValueView only_value_of(DocView query, std::string_view path) {
+  const DocView in = query[path].to_document()["$in"].to_array();
+  ValueView only;
+  for (const Element& value : in) {
+    if (only.exists() && !std::is_eq(compare_values(only, value))) return {};
+    only = value;
+  }
+  return only;
 }
 
 // Bounds, because an upsert takes equalities over into the new document.
@@ -450,22 +455,24 @@ Result<UpsertPlan> plan_operators(const catalog::CollectionRouting& routing,
   const DocView update = statement.update.as_document();
   const BsonDoc generated = BsonWriter().append_object_id("_id", new_id).finish();
   BsonWriter filter, owned;  // on the new document's key
-  ValueView imposed;
+  BsonWriter imposed;
   UpsertPlan plan;
   for (const Field& field : routing.key.fields()) {
     const Given given = given_by_operators(update, field);
     if (!given.known) return undetermined(fmt::format("the update computes '{}'", field.path));
     const Equality equality = equality_on(field.path, statement.query);
     ValueView value = given.value.exists() ? given.value : equality.value(field.path);
-    if (!value.exists() && field.path == "_id") {
-      imposed = only_id_of(statement.query);
-      if (!imposed.exists()) {
-        imposed = generated.view()["_id"];
+    const bool is_id = field.path == "_id", imposes = !value.exists() && (is_id || !is_inside_id(field.path));
+    if (imposes) {
+      value = only_value_of(statement.query, field.path);
+      if (!is_id && !statement.simple_collation && catalog::is_collatable(value)) value = {};
+      if (is_id && !value.exists()) {
+        value = generated.view()["_id"];
         plan.by_new_id = true;
       }
-      value = imposed;
-    } else if (!value.exists() &&
-               (is_inside_id(field.path) || mentions(statement.query, field.path))) {
+      if (value.exists()) imposed.append(field.path, value);
+    }
+    if (!value.exists() && (is_inside_id(field.path) || mentions(statement.query, field.path))) {
       return undetermined(fmt::format("nothing gives '{}' one value", field.path));
     }
     filter.append(field.path, or_null(value));
@@ -476,7 +483,8 @@ Result<UpsertPlan> plan_operators(const catalog::CollectionRouting& routing,
   if (!key) return undetermined("a value of the shard key is an array or a regular expression");
   plan.shard = routing.chunks.shard_for(*key);
   plan.owned = std::move(owned).finish();
-  if (imposed.exists()) plan.update = with_id_on_insert(update, imposed);
+  const BsonDoc on_insert = std::move(imposed).finish();
+  if (!on_insert.view().empty()) plan.update = with_on_insert(update, on_insert.view());
   return plan;
 }
 

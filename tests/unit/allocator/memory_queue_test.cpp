@@ -107,6 +107,10 @@ TEST_CASE("one cursor at a time takes from the reserve, and its waits come first
   more->release();
   CHECK(sleeper.woken > 0);
   CHECK(b->first());
+  CHECK(b->reserve() == nullptr);  // another request waits for it
+  sleeper.woken = 0;
+  e.reset();
+  CHECK(sleeper.woken > 0);
   CHECK(b->reserve() != nullptr);
   d.emplace(queue, sleeper, true, &one);  // it holds nothing any more
   CHECK_FALSE(d->first());

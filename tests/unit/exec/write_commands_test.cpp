@@ -645,6 +645,28 @@ TEST_CASE("an upsert that matches nothing lands on its owner with its _id impose
   CHECK(op["u"].as_document().find_path("$setOnInsert._id").type == BsonType::object_id);
 }
 
+TEST_CASE("an upsert's shard key may be the one value of an $in", "[write]") {
+  const char* query = GENERATE("{'a': {'$in': [15]}}", "{'a': {'$in': [15, 15.0]}}",
+                               "{'a': {'$in': [15], '$exists': true}}");
+  CAPTURE(query);
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  router.shards.answer = [](const Sent& sent) -> std::optional<std::string> {
+    const ValueView updates = sent.command.view()["updates"];
+    if (!updates.is_array() || !updates.as_document().first().as_document()["upsert"].truthy()) return match_none(sent);
+    return "{'n': 1, 'nModified': 0, 'upserted': [{'index': 0, '_id': 77}], 'ok': 1.0}";
+  };
+  const auto upsert = [&](const std::string& q) {
+    return compact(
+        router.run("{'update': 'c', 'updates': [{'q': " + q + ", 'u': {'$set': {'y': 2}}, 'upsert': true}]}"));
+  };
+  CHECK(upsert(query) == "{'n':1,'nModified':0,'upserted':[{'index':0,'_id':77}],'ok':1.0}");
+  const Sent& last = router.shards.sent.back();
+  CHECK(last.shard == 1);
+  const DocView op = last.command.view()["updates"].as_document().first().as_document();
+  CHECK(op["u"].as_document().find_path("$setOnInsert.a").to_int64() == 15);
+  CHECK(upsert("{'a': {'$in': [15, 16]}}").find("'code':61,") != std::string::npos);
+}
+
 TEST_CASE("a second attempt of a chosen write meets the shard that remembers the first",
           "[write]") {
   Router router(split_at("{'a': 1}", {"{'a': 10}"}));
