@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string>
+#include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "allocator/pressure.h"
@@ -32,11 +33,20 @@ double one_document_bytes(const DocumentSize& size) noexcept {
   return std::max(size.mean_bytes * slack, std::min(size.largest_bytes, size.mean_bytes * means_in_largest));
 }
 
-// In a context's document_sizes, or in its output_sizes.
-std::string output_key(const ClusterCursor& cursor) {
-  const bool whole = cursor.output_shape == whole_documents_shape;
-  return whole ? cursor.ns : fmt::format("{}#{:x}", cursor.ns, cursor.output_shape);
-}
+// In a context's document_sizes, or in its output_sizes. Views the cursor's name; allocates nothing.
+class OutputKey {
+ public:
+  explicit OutputKey(const ClusterCursor& cursor) : view_(cursor.ns) {
+    if (cursor.output_shape == whole_documents_shape) return;
+    fmt::format_to(std::back_inserter(text_), "{}#{:x}", cursor.ns, cursor.output_shape);
+    view_ = {text_.data(), text_.size()};
+  }
+  std::string_view view() const noexcept { return view_; }
+
+ private:
+  fmt::memory_buffer text_;
+  std::string_view view_;
+};
 
 // For one shard's reply.
 std::size_t least_reply_bytes(const ClusterCursor& cursor) noexcept {
@@ -104,11 +114,11 @@ std::size_t reply_bytes(const DocumentSize& size, std::int64_t documents) noexce
 
 void expect_output(const Context& context, ClusterCursor& cursor, DocView made_by) {
   cursor.output_shape = made_by.empty() ? whole_documents_shape : pipeline::shape_of(made_by);
-  cursor.document_size = (made_by.empty() ? context.document_sizes : context.output_sizes).of(output_key(cursor));
+  cursor.document_size = (made_by.empty() ? context.document_sizes : context.output_sizes).of(OutputKey(cursor).view());
 }
 
 void learn_output(Context& context, const ClusterCursor& cursor) {
-  if (cursor.output_shape != 0) sizes_of(context, cursor).learn(output_key(cursor), cursor.document_size);
+  if (cursor.output_shape != 0) sizes_of(context, cursor).learn(OutputKey(cursor).view(), cursor.document_size);
 }
 
 FirstReplies first_replies(const Context& context, const ClusterCursor& cursor, std::int64_t wanted,
@@ -187,7 +197,7 @@ bool found_no_memory(const Error& error) noexcept {
 
 void distrust_sizes(Context& context, ClusterCursor& cursor) {
   cursor.document_size.seen = 0.25;
-  sizes_of(context, cursor).distrust(output_key(cursor));
+  sizes_of(context, cursor).distrust(OutputKey(cursor).view());
 }
 
 shard::HeldReplies held_replies(const Context& context, const ClusterCursor& cursor) noexcept {
