@@ -1,5 +1,7 @@
 #include "allocator/memory_queue.h"
 
+#include <utility>
+
 namespace spillway {
 
 void MemoryQueue::set_reserves(std::uint64_t large_bytes, std::uint64_t small_bytes) noexcept {
@@ -16,7 +18,8 @@ MemoryQueue::Place::Place(MemoryQueue& queue, Sleeper& sleeper, bool in_line, Ho
   queue_.waits_.fetch_add(1, std::memory_order_relaxed);
   queue_.waiting_.fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard lock(queue_.mutex_);
-  queue_.enter(*this, in_line && queue_.holds_reserve(holder) ? queue_.next_preceding_++ : queue_.next_++);
+  number_ = in_line && queue_.holds_reserve(holder) ? queue_.next_preceding_++ : queue_.next_++;
+  line_.waiting.emplace(number_, this);
   line_.set_first();
 }
 
@@ -44,22 +47,19 @@ MemoryBudget* MemoryQueue::Place::reserve() {
   return &queue_.held_;
 }
 
-void MemoryQueue::enter(Place& place, std::uint64_t number) {
-  place.number_ = number;
-  place.line_.waiting.emplace(number, &place);
-}
-
 void MemoryQueue::give_reserve(Holder holder) {
   holder_ = holder;
   std::map<std::uint64_t, Place*> waiting;
   waiting.swap(merges_.waiting);
-  for (auto& [number, place] : waiting) {
-    const bool precedes = number < first_number;
-    if (place->holder_ == holder) {
-      enter(*place, precedes ? number : next_preceding_++);
-    } else {
-      enter(*place, precedes ? next_++ : number);
+  while (!waiting.empty()) {
+    auto node = waiting.extract(waiting.begin());
+    Place& place = *node.mapped();
+    const bool precedes = node.key() < first_number;
+    if (precedes != (place.holder_ == holder)) {
+      place.number_ = precedes ? next_++ : next_preceding_++;
+      node.key() = place.number_;
     }
+    merges_.waiting.insert(std::move(node));
   }
   merges_.set_first();
 }

@@ -31,7 +31,7 @@ namespace spillway {
 struct MemoryQueueUsage {
   std::uint64_t waiting = 0;  // now
   std::uint64_t waits = 0;    // ever begun
-  std::uint64_t in_vain = 0;  // ended without
+  std::uint64_t in_vain = 0;  // ended without memory
   BudgetUsage large;
   BudgetUsage small;
 };
@@ -132,9 +132,7 @@ class MemoryQueue {
   bool holds_reserve(Holder holder) const noexcept {
     return holder != nullptr && holder == holder_.load() && held_.usage().used_bytes > 0;
   }
-  // Under the lock.
-  void enter(Place& place, std::uint64_t number);
-  void give_reserve(Holder holder);  // its waits come first from now on, and no other's
+  void give_reserve(Holder holder);  // under the lock: its waits come first from now on, and no other's
 
   std::mutex mutex_;
   Line line_, merges_, outside_;

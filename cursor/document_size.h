@@ -31,6 +31,9 @@ struct DocumentSize {
     if (other.largest_bytes > 0) largest_bytes = std::max(other.largest_bytes, largest_bytes * 15 / 16);
   }
 
+  // The documents that were seen say little about those that came.
+  void distrust() noexcept { seen = 0.25; }
+
  private:
   static constexpr double halved_after = 2048;  // documents, all of them smaller
 };

@@ -80,13 +80,13 @@ bool may_fit(const ReplyRoom* room, const MemoryBudget& budget, std::size_t byte
   return room == nullptr || room->held == nullptr || room->held->leave_room(budget, bytes);
 }
 
-// As it would wait for memory that its own operation holds.
-Error never_fits(const ReplyRoom& room, const MemoryBudget& budget, std::size_t bytes) {
-  if (!room.held->least) return memory_refused(budget, bytes, "a shard's reply");
+// A reply that can never fit would wait for memory that its own operation holds.
+Error no_room(const ReplyRoom* room, const MemoryBudget& budget, std::size_t bytes) {
+  if (may_fit(room, budget, bytes) || !room->held->least) return memory_refused(budget, bytes, "a shard's reply");
   return Error(ErrorCode::exceeded_memory_limit,
                fmt::format("a merge that holds {} bytes of other replies needs {} more for a shard's reply, which is "
                            "more than memory.limit leaves",
-                           room.held->of_budget + room.held->of_reserve, bytes));
+                           room->held->of_budget + room->held->of_reserve, bytes));
 }
 
 // Compressing a shorter command does not pay.
@@ -338,7 +338,7 @@ Task<Result<Buffer>> Connection::wait_for_room(Bytes have, MemoryBudget& budget,
     have = many.bytes();
   }
   if (room != nullptr) room->paid.release();  // too little: it must not wait, too
-  if (!may_fit(room, budget, wanted)) co_return broken_by(never_fits(*room, budget, wanted));
+  if (!may_fit(room, budget, wanted)) co_return broken_by(no_room(room, budget, wanted));
   const std::function<bool()> whole = [this, room, &budget, wanted] {
     return !broken_ && may_fit(room, budget, wanted);
   };
@@ -347,8 +347,7 @@ Task<Result<Buffer>> Connection::wait_for_room(Bytes have, MemoryBudget& budget,
                                  room == nullptr ? nullptr : room->holder);
   auto buffer = co_await waiting;
   if (!buffer && Clock::now() >= deadline) co_return wait_failed(true);
-  if (!buffer && !may_fit(room, budget, wanted)) co_return broken_by(never_fits(*room, budget, wanted));
-  if (!buffer) co_return broken_by(memory_refused(budget, wanted, "a shard's reply"));
+  if (!buffer) co_return broken_by(no_room(room, budget, wanted));
   buffer->append(have.data(), have.size());
   co_return *std::move(buffer);
 }

@@ -30,7 +30,7 @@ class DocumentSizes {
   void learn_mean(std::string_view ns, double mean_bytes) { learn(ns, {.mean_bytes = mean_bytes}); }
   // What is known was far too little.
   void distrust(std::string_view ns) {
-    if (const auto found = sizes_.find(key(ns)); found != sizes_.end()) found->second.seen = 0.25;
+    if (const auto found = sizes_.find(key(ns)); found != sizes_.end()) found->second.distrust();
   }
   // May a reply of up to `documents` documents be a large one, as far as is known? One document: never.
   bool may_be_large(std::string_view ns, std::int64_t documents) const {

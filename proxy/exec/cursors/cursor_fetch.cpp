@@ -1,6 +1,5 @@
 // Asks the shards of a cursor for more documents.
 #include <algorithm>
-#include <chrono>
 
 #include "allocator/small_blocks.h"
 #include "proxy/exec/core/forward.h"
@@ -29,8 +28,6 @@ constexpr double passthrough_fetch_bytes = 15.0 * limits::mib;
 constexpr std::int64_t fetch_documents_max = 100'000;
 // The first documents of a collection say little about those that follow.
 constexpr double documents_per_seen = 4;
-// How long a fetch waits for memory. A getMore cannot be tried again.
-constexpr Duration fetch_wait_max = std::chrono::seconds(30);
 constexpr std::size_t counted_batch_bytes_max = 64 * limits::kib;
 // The first version whose getMore has a comment (4.4).
 constexpr std::int32_t comment_wire_version = 9;
@@ -189,7 +186,8 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, FetchOpti
       if (!taken && (how.ahead || unparks || !remotes.empty())) break;
       if (!taken) {
         size = std::min(size, documents_in(fetch_bytes_least, cursor.document_size.mean_bytes));
-        const Patience patience(how.interrupt, how.deadline, fetch_wait_max, holder_of(cursor));
+        Patience patience(how.interrupt, how.deadline);
+        patience.holder = holder_of(cursor);
         SPILLWAY_AWAIT(waited, take_reservation(context, patience, context.shared.memory.cursors,
                                                 Buffer::charged_bytes(reply_bytes(cursor.document_size, size)),
                                                 "a shard's batch"));

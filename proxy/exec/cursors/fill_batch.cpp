@@ -78,9 +78,7 @@ struct BatchFill {
 
   // The batch may be sent without the next document, so that it need not wait for memory.
   bool may_end() const noexcept { return out.count() > 0 && !limits.whole; }
-  Patience patience(MemoryQueue::Holder holder = nullptr) const noexcept {
-    return {limits.interrupt, limits.deadline, room_wait_max, holder};
-  }
+  Patience patience() const noexcept { return {limits.interrupt, limits.deadline, room_wait_max}; }
 
   Error stage_failed(Error error) {
     cursor.broken = true;
@@ -188,8 +186,9 @@ struct BatchFill {
     auto little = reserve_now(budget, wanted_bytes);
     if (!little && may_end()) co_return Step::full;
     if (!little) {
-      SPILLWAY_AWAIT(taken, take_reservation(context, patience(holder_of(cursor)), budget, wanted_bytes,
-                                              "a document's sort key"));
+      Patience kept = patience();
+      kept.holder = holder_of(cursor);
+      SPILLWAY_AWAIT(taken, take_reservation(context, kept, budget, wanted_bytes, "a document's sort key"));
       little = *std::move(taken);
     }
     keyless->key_room = *std::move(little);

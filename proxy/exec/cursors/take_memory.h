@@ -18,15 +18,14 @@ namespace spillway::exec {
 // What ends a wait for memory.
 struct Patience {
   // `longest`: long, because a getMore cannot be tried again.
-  Patience(const shard::Interrupt* until, TimePoint end, Duration most = std::chrono::seconds(30),
-           MemoryQueue::Holder merge = nullptr) noexcept
-      : interrupt(until), deadline(end), longest(most), holder(merge) {}
+  Patience(const shard::Interrupt* until, TimePoint end, Duration most = std::chrono::seconds(30)) noexcept
+      : interrupt(until), deadline(end), longest(most) {}
   Patience(const Request& request) noexcept : Patience(request.interrupt, request.deadline) {}  // NOLINT: as long as it
 
   const shard::Interrupt* interrupt;  // null: none
   TimePoint deadline;                 // the operation's
   Duration longest;
-  MemoryQueue::Holder holder;         // the cursor that the memory is for, if it merges
+  MemoryQueue::Holder holder = nullptr;  // the cursor that the memory is for, if it merges
 };
 
 // A waiting request must not hold memory that others of the same queue wait for. Errors: memory_refused(), the
@@ -76,9 +75,8 @@ bool is_half_free(const Context& context, std::uint64_t coming_bytes) noexcept;
 bool is_scarce(const Context& context, std::uint64_t coming_bytes = 0) noexcept;
 
 // While memory is critical and three quarters of it are in use (what sockets have borrowed is not counted), a cursor
-// that would buffer batches of several shards, and not little, is not opened.
-// Before that, idle cursors of a client that holds more than half of the memory end, so that one client cannot lock out
-// others.
+// that would buffer batches of several shards is not opened. (refuse_new_merge() excepts small ones.) Before that, idle
+// cursors of a client that holds more than half of the memory end, so that one client cannot lock out others.
 std::optional<Error> refuse_new_cursor(Context& context, Client& client);
 
 // Adds or removes the labels that say "try again", if the error is a refusal of memory. Not to be tried again: a

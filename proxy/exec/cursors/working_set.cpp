@@ -62,6 +62,15 @@ bool has_plenty(const Context& context, std::size_t shards) noexcept {
 
 bool is_limited(const Context& context) noexcept { return context.shared.memory.cursors.ceiling_bytes() != 0; }
 
+std::uint64_t working_set_bytes(std::size_t reply_bytes_each, std::size_t shards) noexcept {
+  return shards * Buffer::charged_bytes(reply_bytes_each);
+}
+
+// It may be taken while memory is critical.
+constexpr bool is_little(std::uint64_t working_set_bytes) noexcept {
+  return working_set_bytes <= MemoryQueue::small_bytes_max;
+}
+
 std::uint64_t working_set_most(const Context& context) noexcept {
   const std::uint64_t ceiling = context.shared.memory.cursors.ceiling_bytes();
   return ceiling - ceiling / left_parts;
@@ -112,9 +121,9 @@ std::size_t reply_bytes(const DocumentSize& size, std::int64_t documents) noexce
                                   one_document_bytes(size) + envelope_bytes);
 }
 
-void expect_output(const Context& context, ClusterCursor& cursor, DocView made_by) {
+void expect_output(Context& context, ClusterCursor& cursor, DocView made_by) {
   cursor.output_shape = made_by.empty() ? whole_documents_shape : pipeline::shape_of(made_by);
-  cursor.document_size = (made_by.empty() ? context.document_sizes : context.output_sizes).of(OutputKey(cursor).view());
+  cursor.document_size = sizes_of(context, cursor).of(OutputKey(cursor).view());
 }
 
 void learn_output(Context& context, const ClusterCursor& cursor) {
@@ -134,8 +143,10 @@ FirstReplies first_replies(const Context& context, const ClusterCursor& cursor, 
   return {documents, reply_bytes(size, documents)};
 }
 
-std::uint64_t working_set_bytes(const FirstReplies& first, std::size_t shards) noexcept {
-  return shards * Buffer::charged_bytes(first.bytes_each);
+std::optional<Error> refuse_new_merge(Context& context, Client& client, const ClusterCursor& cursor,
+                                      const FirstReplies& first, std::size_t shards) {
+  const bool takes_little = !cursor.stage && is_little(working_set_bytes(first.bytes_each, shards));
+  return cursor.passes_through() || takes_little ? std::nullopt : refuse_new_cursor(context, client);
 }
 
 Task<Result<void>> take_working_set(Context& context, const Request& request, ClusterCursor& cursor,
@@ -143,7 +154,7 @@ Task<Result<void>> take_working_set(Context& context, const Request& request, Cl
   if (!is_limited(context)) co_return Result<void>();
   MemoryBudget& budget = context.shared.memory.cursors;
   const MemoryQueue& queue = context.shared.memory.work_queue;
-  const std::uint64_t bytes = working_set_bytes({0, reply_bytes_each}, shards);
+  const std::uint64_t bytes = working_set_bytes(reply_bytes_each, shards);
   // Replies that are so large may still find memory, one after the other.
   if (bytes > working_set_most(context)) co_return Result<void>();
   // What others have taken of the reserve is theirs to give back first. A little needs nothing beside it.
@@ -196,7 +207,7 @@ bool found_no_memory(const Error& error) noexcept {
 }
 
 void distrust_sizes(Context& context, ClusterCursor& cursor) {
-  cursor.document_size.seen = 0.25;
+  cursor.document_size.distrust();
   sizes_of(context, cursor).distrust(OutputKey(cursor).view());
 }
 

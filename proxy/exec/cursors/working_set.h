@@ -27,7 +27,7 @@ std::size_t reply_bytes(const DocumentSize& size, std::int64_t documents) noexce
 
 // A cursor begins with the sizes that this worker has seen of the same documents: a collection's, or what a projection
 // or a pipeline makes of them (`made_by`, valid BSON; empty: whole documents).
-void expect_output(const Context& context, ClusterCursor& cursor, DocView made_by);
+void expect_output(Context& context, ClusterCursor& cursor, DocView made_by);
 // Later cursors over the same documents begin with what this one has seen.
 void learn_output(Context& context, const ClusterCursor& cursor);
 
@@ -43,11 +43,9 @@ struct FirstReplies {
 FirstReplies first_replies(const Context& context, const ClusterCursor& cursor, std::int64_t wanted,
                            std::size_t shards) noexcept;
 
-std::uint64_t working_set_bytes(const FirstReplies& first, std::size_t shards) noexcept;
-// It may be taken while memory is critical.
-constexpr bool is_little(std::uint64_t working_set_bytes) noexcept {
-  return working_set_bytes <= MemoryQueue::small_bytes_max;
-}
+// refuse_new_cursor(), unless the cursor passes replies on, or its working set is small and all that it takes.
+std::optional<Error> refuse_new_merge(Context& context, Client& client, const ClusterCursor& cursor,
+                                      const FirstReplies& first, std::size_t shards);
 
 // Before the cursor is opened on its shards: memory for the first reply of each of them, all of it or nothing. Unless
 // it is a little, a quarter of the memory is left to others. Waits while memory is scarce; otherwise goes on without.

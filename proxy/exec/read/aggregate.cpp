@@ -196,8 +196,8 @@ Task<Result<Response>> aggregate_here(Context& context, Client& client, const Re
   FirstBatch of_shards = divided->window_only ? aggregate.first : FirstBatch();
   expect_output(context, *cursor, divided->shard_part);
   const FirstReplies first = first_replies(context, *cursor, of_shards.documents_max(), targets.shards.size());
-  if (!cursor->passes_through() && (cursor->stage || !is_little(working_set_bytes(first, targets.shards.size())))) {
-    if (auto refused = refuse_new_cursor(context, client)) co_return *std::move(refused);
+  if (auto refused = refuse_new_merge(context, client, *cursor, first, targets.shards.size())) {
+    co_return *std::move(refused);
   }
   if (first.documents < of_shards.documents_max()) of_shards.size = first.documents;
   BsonDoc body = scatter_command(request, divided->shard_part, of_shards.size, shards_tell_keys);

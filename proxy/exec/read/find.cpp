@@ -298,8 +298,8 @@ Task<Result<Response>> find_on_many(Context& context, Client& client, const Requ
   expect_output(context, *cursor, find.projection);
   const std::int64_t wanted = first_documents_wanted(find);
   FirstReplies first = first_replies(context, *cursor, wanted, targets.shards.size());
-  if (!cursor->passes_through() && !is_little(working_set_bytes(first, targets.shards.size()))) {
-    if (auto refused = refuse_new_cursor(context, client)) co_return *std::move(refused);
+  if (auto refused = refuse_new_merge(context, client, *cursor, first, targets.shards.size())) {
+    co_return *std::move(refused);
   }
   // Less than a batch: one shard's own batch does better.
   const bool passes = first.documents < wanted && cursor->passes_through() && !find.first.single;

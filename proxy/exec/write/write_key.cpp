@@ -454,8 +454,7 @@ Result<UpsertPlan> plan_operators(const catalog::CollectionRouting& routing,
                                   const Statement& statement, const ObjectId& new_id) {
   const DocView update = statement.update.as_document();
   const BsonDoc generated = BsonWriter().append_object_id("_id", new_id).finish();
-  BsonWriter filter, owned;  // on the new document's key
-  BsonWriter imposed;
+  BsonWriter filter, owned, imposed;  // on the new document's key
   UpsertPlan plan;
   for (const Field& field : routing.key.fields()) {
     const Given given = given_by_operators(update, field);
