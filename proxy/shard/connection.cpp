@@ -9,6 +9,7 @@
 #include "proxy/base/memory_wait.h"
 #include "proxy/shard/message_turns.h"
 #include "proxy/shard/shard_time.h"
+#include "proxy/shard/unread_reply.h"
 #include "proxy/wire/crc32c.h"
 #include "proxy/wire/op_msg.h"
 
@@ -159,6 +160,15 @@ Error Connection::broken_by(Error why) {
   broken_ = true;
   return cause_ ? *cause_ : why;
 }
+
+// Nothing of the reply is kept, and its rest is still in the socket.
+Error Connection::refused(Bytes start, Error why) {
+  if (broken_ || remaining_ == 0) return broken_by(std::move(why));
+  unread_ = std::make_unique<UnreadReply>(start);
+  return why;
+}
+
+std::unique_ptr<UnreadReply> Connection::take_unread() noexcept { return std::move(unread_); }
 
 Error Connection::wait_failed(bool timed_out) {
   if (timed_out) return broken_by(time_limit_exceeded());
@@ -332,13 +342,13 @@ Task<Result<Buffer>> Connection::wait_for_room(Bytes have, MemoryBudget& budget,
     have = Bytes(few).first(have.size());
   } else {
     auto buffer = allocate_now(budget, room, have.size());
-    if (!buffer) co_return broken_by(memory_refused(budget, wanted, "a shard's reply"));
+    if (!buffer) co_return refused(have, memory_refused(budget, wanted, "a shard's reply"));
     buffer->append(have.data(), have.size());
     many = *std::move(buffer);
     have = many.bytes();
   }
   if (room != nullptr) room->paid.release();  // too little: it must not wait, too
-  if (!may_fit(room, budget, wanted)) co_return broken_by(no_room(room, budget, wanted));
+  if (!may_fit(room, budget, wanted)) co_return refused(have, no_room(room, budget, wanted));
   const std::function<bool()> whole = [this, room, &budget, wanted] {
     return !broken_ && may_fit(room, budget, wanted);
   };
@@ -346,8 +356,8 @@ Task<Result<Buffer>> Connection::wait_for_room(Bytes have, MemoryBudget& budget,
                                  std::min(deadline, Clock::now() + room_wait_max), whole,
                                  room == nullptr ? nullptr : room->holder);
   auto buffer = co_await waiting;
-  if (!buffer && Clock::now() >= deadline) co_return wait_failed(true);
-  if (!buffer) co_return broken_by(no_room(room, budget, wanted));
+  if (!buffer && Clock::now() >= deadline) co_return refused(have, time_limit_exceeded());
+  if (!buffer) co_return refused(have, no_room(room, budget, wanted));
   buffer->append(have.data(), have.size());
   co_return *std::move(buffer);
 }

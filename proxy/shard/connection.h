@@ -21,7 +21,8 @@
 
 namespace spillway::shard {
 
-class ShardWait;  // shard_time.h
+class ShardWait;    // shard_time.h
+class UnreadReply;  // unread_reply.h
 
 // The bytes of an OP_MSG before its body section.
 inline constexpr std::size_t header_and_flags_bytes = limits::message_header_bytes + 4;
@@ -69,7 +70,7 @@ class Connection : public boost::intrusive::list_base_hook<
   // message, its first limits::reply_complete_bytes_max bytes. The size is checked before memory is taken.
   // Errors: HostUnreachable(6), MaxTimeMSExpired(50) at the deadline, ProtocolError(17),
   // ChecksumMismatch(288), memory_refused() (base/memory_wait.h), or what fail() was given. After an error the
-  // connection is broken.
+  // connection is broken; where memory was short, take_unread() may clean it.
   // `room` pays in place of the budget, if it is large enough; of a compressed reply it pays for the content, not for
   // the envelope. What is left of it stays there. `first_byte` ends with the reply's first byte.
   class Receiving;
@@ -87,6 +88,8 @@ class Connection : public boost::intrusive::list_base_hook<
   std::size_t remaining() const noexcept { return remaining_; }
   bool clean() const noexcept;  // no request under way, nothing unread, not broken
   void mark_broken() noexcept { broken_ = true; }
+  // What the last receive() refused for want of memory, and can still be read. Null: nothing.
+  std::unique_ptr<UnreadReply> take_unread() noexcept;
   // Ends the connection while others wait on it: send() and receive() then return `why`.
   void fail(Error why);
   // The reason that send() failed.
@@ -132,6 +135,7 @@ class Connection : public boost::intrusive::list_base_hook<
                                     MemoryBudget& budget, ReplyRoom* room, TimePoint deadline);
   Result<void> check_reply(const Buffer& bytes, const Incoming& incoming) const;
   Error broken_by(Error why);
+  Error refused(Bytes start, Error why);
   Error wait_failed(bool timed_out);
   Error read_failed(IoResult got);
   IoResult note_rest(IoResult got, std::size_t wanted);
@@ -148,6 +152,7 @@ class Connection : public boost::intrusive::list_base_hook<
   std::optional<wire::Compressor> compressor_;
   MemoryBudget* compression_budget_ = nullptr;
   std::unique_ptr<Error> cause_;
+  std::unique_ptr<UnreadReply> unread_;
 };
 
 class [[nodiscard]] Connection::Sending {

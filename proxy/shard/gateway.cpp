@@ -15,6 +15,7 @@
 #include "proxy/shard/reply_verdict.h"
 #include "proxy/shard/shard_list.h"
 #include "proxy/shard/shard_time.h"
+#include "proxy/shard/unread_reply.h"
 #include "proxy/wire/compression.h"
 
 namespace spillway::shard {
@@ -27,6 +28,11 @@ constexpr int sends_max = 4;
 constexpr std::array<std::chrono::milliseconds, sends_max> pauses{
     std::chrono::milliseconds(0), std::chrono::milliseconds(0), std::chrono::milliseconds(100),
     std::chrono::milliseconds(500)};
+
+// Replies that were refused for want of memory, and are read to their end all the same: at most so many at once, each
+// for at most this long.
+constexpr std::size_t unread_max = 16;
+constexpr Duration unread_time_max = std::chrono::seconds(5);
 
 // Room for the shards that may be found while a caller walks over states().
 constexpr std::size_t spare_states = 16;
@@ -73,6 +79,7 @@ class GatewayImpl final : public Gateway, public ShardListener {
   bool all_known() const noexcept;
   Task<Result<Lease>> lease(RemoteShard& shard, const CallOptions& options, TimePoint patience_end);
   Attempt broken(RemoteShard& shard, Lease lease, Error why, const CallOptions& options);
+  Task<void> end_unread(Lease lease, std::unique_ptr<UnreadReply> unread);
   Attempt judge(RemoteShard& shard, Lease lease, Reply reply, const CallOptions& options);
 
   Loop& loop_;
@@ -86,6 +93,7 @@ class GatewayImpl final : public Gateway, public ShardListener {
   mutable CallCountsList call_counts_;
   std::optional<ShardCredentials> renewed_;  // for shards that were added
   std::size_t calls_ = 0;
+  std::size_t unread_ = 0;  // refused replies that are read to their end
   bool stopped_ = false;
   WaiterLine watchers_;  // wait_until_known and shut_down
   mutable std::vector<ShardState> states_;  // of all shards; empty until the first call of states()
@@ -409,7 +417,15 @@ Task<Result<Lease>> GatewayImpl::lease(RemoteShard& shard, const CallOptions& op
   co_return std::move(leased);
 }
 
-// The connection failed under the command. It closes when the lease ends.
+Task<void> GatewayImpl::end_unread(Lease lease, std::unique_ptr<UnreadReply> unread) {
+  const CallCount counted(calls_, stopped_, *this);
+  ++unread_;
+  auto ending = unread->end_cursor(*lease, *settings_.pump, settings_.budgets(), Clock::now() + unread_time_max);
+  co_await ending;
+  --unread_;
+}
+
+// The connection failed under the command. It closes when the lease ends, unless what was refused can be read.
 GatewayImpl::Attempt GatewayImpl::broken(RemoteShard& shard, Lease lease, Error why,
                                          const CallOptions& options) {
   Attempt attempt;
@@ -436,6 +452,11 @@ GatewayImpl::Attempt GatewayImpl::broken(RemoteShard& shard, Lease lease, Error 
       attempt.failure.final = true;
       attempt.failure.error.code = static_cast<std::int32_t>(ErrorCode::host_unreachable);
       break;
+  }
+  // (A cursor whose host is known is known, too.)
+  if (auto unread = lease->take_unread(); unread && !options.host && unread_ < unread_max && !stopped_) {
+    lease.mark_bulk();
+    loop_.spawn(end_unread(std::move(lease), std::move(unread)));
   }
   return attempt;
 }

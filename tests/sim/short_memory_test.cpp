@@ -540,6 +540,10 @@ TEST_CASE("a merge that could never fit fails at once, and does not hold up othe
   REQUIRE(finding->reply);
   INFO(to_json(*finding->reply));
   CHECK(code_of(*finding->reply) == 146);
+  // The reply that was refused opened a cursor, too.
+  CHECK(world.run_until([&] { return world.shard(0).cursors().open() + world.shard(1).cursors().open() == 0; },
+                        seconds(1)));
+  CHECK(world.shard(0).cursors().opened + world.shard(1).cursors().opened == 2);
   client->close();
   world.run_for(minutes(20));
   require_quiet(world);

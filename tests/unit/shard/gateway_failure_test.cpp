@@ -82,6 +82,44 @@ TEST_CASE("memory that is short here says nothing of a host") {
   CHECK(world.call(ping)->ok());
 }
 
+TEST_CASE("a reply that memory refuses leaves no cursor at its shard") {
+  const auto read_bytes_max = GENERATE(std::size_t{0}, std::size_t{7}, std::size_t{50}, std::size_t{5'000});
+  const auto text_bytes = GENERATE(std::size_t{100}, std::size_t{900}, std::size_t{40'000});
+  const std::int64_t id = GENERATE(77, 0);
+  CAPTURE(read_bytes_max, text_bytes, id);
+  FaultOptions faults;
+  faults.read_bytes_max = read_bytes_max;
+  Standalone world({}, faults);
+  std::vector<BsonDoc> kills;
+  world.server.answer = [&](DocView command) {
+    if (command["killCursors"].exists()) kills.push_back(BsonDoc(command));
+    if (!command["find"].exists()) return json(R"({"ok": 1})");
+    return json(fmt::format(
+        R"({{"cursor": {{"firstBatch": [{{"text": "{}"}}], "id": {{"$numberLong": "{}"}}, "ns": "app.a.b"}},
+             "ok": 1}})",
+        std::string(text_bytes, 'x'), id));
+  };
+  REQUIRE(world.call(ping)->ok());
+  world.budget.set_limit(10);
+  CallOptions options;
+  SECTION("its connection stays, and ends the cursor") {
+    CHECK_FALSE(world.call(R"({"find": "a.b", "$db": "app"})", options)->ok());
+    world.run(1s);
+    REQUIRE(kills.size() == (id == 0 ? 0 : 1));
+    if (id != 0) CHECK(to_json(kills[0]) == R"({ "killCursors" : "a.b", "cursors" : [ 77 ], "$db" : "app" })");
+    const int connections = world.server.connections;
+    world.budget.set_limit(0);
+    CHECK(world.call(ping)->ok());
+    CHECK(world.server.connections == connections);
+  }
+  SECTION("a getMore's cursor is its caller's") {
+    options.host = HostAddress{HostName("a"), 1};
+    CHECK_FALSE(world.call(R"({"find": "a.b", "$db": "app"})", options)->ok());
+    world.run(1s);
+    CHECK(kills.empty());
+  }
+}
+
 TEST_CASE("a router is refused as a shard") {
   World world;
   ScriptedServer server(world.loop, world.network, "a", 1);
