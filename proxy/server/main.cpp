@@ -10,16 +10,16 @@
 #include <string>
 #include <vector>
 
-#include "proxy/server/command_line.h"
 #include "proxy/config/config.h"
 #include "proxy/config/environment.h"
-#include "proxy/server/doctor.h"
-#include "proxy/server/hash_password.h"
-#include "proxy/server/health_check.h"
-#include "proxy/server/predecessor.h"
-#include "proxy/server/reload.h"
-#include "proxy/server/server.h"
-#include "proxy/server/top.h"
+#include "proxy/server/life/predecessor.h"
+#include "proxy/server/life/server.h"
+#include "proxy/server/reload/reload.h"
+#include "proxy/server/tools/command_line.h"
+#include "proxy/server/tools/doctor.h"
+#include "proxy/server/tools/hash_password.h"
+#include "proxy/server/tools/health_check.h"
+#include "proxy/server/tools/top.h"
 
 #ifdef SPILLWAY_CANNED
 #include "proxy/canned/canned.h"

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "proxy/server/admin_http.h"
+#include "proxy/server/admin/admin_http.h"
 
 namespace {
 

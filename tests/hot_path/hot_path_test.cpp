@@ -24,7 +24,7 @@
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/shared.h"
 #include "proxy/exec/core/tracer.h"
-#include "proxy/server/worker.h"
+#include "proxy/server/connections/worker.h"
 #include "proxy/wire/message.h"
 #include "proxy/wire/op_msg.h"
 #include "tests/hot_path/counting_heap.h"

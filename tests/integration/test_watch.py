@@ -111,7 +111,7 @@ def test_the_page_needs_nothing_from_elsewhere(router):
     assert status == 200 and headers["Content-Type"] == "text/html; charset=utf-8"
     assert "default-src 'none'" in headers["Content-Security-Policy"]
     assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
-    assert page == (ROOT / "proxy/server/admin_page.html").read_text() and len(page.encode()) <= 100_000
+    assert page == (ROOT / "proxy/server/admin/admin_page.html").read_text() and len(page.encode()) <= 100_000
     assert not re.search(r"https?://|src=|@import|url\(", page)
     assert "innerHTML" not in page
 

@@ -1,5 +1,5 @@
 // `spillway doctor` over scripted servers: each step of a visit to a host fails once, and a cluster's shards are found.
-#include "proxy/server/doctor.h"
+#include "proxy/server/tools/doctor.h"
 
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "proxy/server/server.h"
+#include "proxy/server/life/server.h"
 #include "tests/support/clock_manual.h"
 #include "tests/unit/shard/scripted_server.h"
 

@@ -6,9 +6,9 @@
 #include <sstream>
 
 #include "proxy/base/log.h"
-#include "proxy/server/reload.h"
-#include "tests/support/certificates.h"
+#include "proxy/server/reload/reload.h"
 #include "tests/sim/sim_support.h"
+#include "tests/support/certificates.h"
 #include "tests/support/routing_text.h"
 
 namespace spillway::test {

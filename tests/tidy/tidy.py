@@ -34,12 +34,13 @@ LAYERS = {
 # The rooms of a layer, bottom up: a room includes only itself and those before it.
 ROOMS = {
     "proxy/exec": ("core", "cluster", "sharding", "cursors", "streams", "access", "read", "write", "schema", "admin", "commands"),
+    "proxy/server": ("system", "traces", "connections", "admin", "reload", "life", "tools"),
 }
 
 # The services that workers share, each beside the header that its users include; and the files that own them all.
 SERVICES = "proxy/exec/core/services.h"
 SERVICES_OWNED = "proxy/exec/core/shared.h"
-SERVICES_OWNERS = ("proxy/exec/commands/shared.cpp", "proxy/server/server.cpp")
+SERVICES_OWNERS = ("proxy/exec/commands/shared.cpp", "proxy/server/life/server.cpp")
 
 # The one file that knows everything; it takes the canned shards of --canned.
 MAIN = "proxy/server/main.cpp"
@@ -47,12 +48,12 @@ MAIN = "proxy/server/main.cpp"
 # Third-party headers have doors: inside the layers, only files whose path begins so include them.
 DOORS = {
     "spdlog/": ("proxy/base/log",),
-    "CLI/": ("proxy/server/command_line",),
+    "CLI/": ("proxy/server/tools/command_line",),
     "yaml-cpp/": ("proxy/catalog/", "proxy/config/yaml"),
     "bson/": ("cursor/",),
     "openssl/": ("proxy/auth/crypto", "proxy/base/tls_", "cursor/"),
     "stringprep": ("proxy/auth/saslprep",),
-    "boost/beast": ("proxy/server/admin_http", "proxy/server/http_client"),
+    "boost/beast": ("proxy/server/admin/admin_http", "proxy/server/traces/http_client"),
     "boost/asio": ("proxy/base/", "proxy/server/"),
 }
 
@@ -63,7 +64,7 @@ BANNED = (
     (r"system_clock\s*::\s*now", "time comes in as a parameter; wall time is for logs",
      ("proxy/base/clock", "proxy/base/log", "proxy/canned/", "bench/", "tests/"), _CODE),
     (r"std\s*::\s*cout", "output is for main and the command line",
-     ("proxy/server/main", "proxy/server/command_line", "bench/", "tests/"), _CODE),
+     ("proxy/server/main", "proxy/server/tools/command_line", "bench/", "tests/"), _CODE),
     (r"catch\s*\(\s*\.\.\.\s*\)\s*\{\s*\}", "an exception is swallowed", (), _CODE),
     (r"\bgateway(\.|->)call\s*\(", "commands to shards go through exec::call_shard",
      ("proxy/exec/core/shard_call.cpp", "proxy/shard/", "tests/", "bench/"), _CODE),

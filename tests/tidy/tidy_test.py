@@ -165,8 +165,8 @@ class TidyTest(unittest.TestCase):
             '#include "proxy/exec/core/metrics.h"\n',
         "proxy/exec/read/r.h": '// R.\n#pragma once\n#include "proxy/exec/core/metrics.h"\n',
         "proxy/exec/read/r.cpp": '#include "proxy/exec/read/r.h"\nauto m = context.shared.metrics.all;\n',
-        "proxy/server/CMakeLists.txt": "layer(server.cpp)\n",
-        "proxy/server/server.cpp": '#include "proxy/exec/core/shared.h"\n',
+        "proxy/server/CMakeLists.txt": "layer(life/server.cpp)\n",
+        "proxy/server/life/server.cpp": '#include "proxy/exec/core/shared.h"\n',
     }
 
     def test_a_file_includes_the_services_that_it_uses(self):

@@ -19,7 +19,8 @@ constexpr std::uint64_t small_reserve_most = 16 * limits::mib;
 // Monitors' and handshakes' replies: three members of a set, two connections being opened to each.
 constexpr std::uint64_t bytes_per_link = 9 * limits::handshake_reply_bytes;
 constexpr std::uint64_t link_bytes_least = limits::mib / 4;
-// The receive buffer of a shard's connection takes up to a 1536th of the limit (proxy/server/socket_buffers.cpp): all
+// The receive buffer of a shard's connection takes up to a 1536th of the limit
+// (proxy/server/connections/socket_buffers.cpp): all
 // that wait hold a quarter of it in the kernel. Twelve hundred once held as much as the whole limit.
 constexpr std::size_t waiting_most = 384;
 // The memory of connections themselves: a part of the payload, and of the unreserved rest.

@@ -32,7 +32,7 @@
 //                 sixteenth for one shard connection and for one full client socket: the buffer stays small.
 //
 // In no budget: contexts of zlib and zstd (one per worker and direction), client metadata (at most 512 B), the kernel's
-// socket buffers (bounded by proxy/server/socket_buffers.h).
+// socket buffers (bounded by proxy/server/connections/socket_buffers.h).
 #pragma once
 
 #include <array>

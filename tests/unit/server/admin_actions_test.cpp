@@ -1,5 +1,5 @@
 // The actions of the admin port's page: commands on a worker, as a user that has logged in.
-#include "proxy/server/admin_actions.h"
+#include "proxy/server/admin/admin_actions.h"
 
 #include <fmt/format.h>
 

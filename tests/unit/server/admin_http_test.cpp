@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "proxy/server/admin_http.h"
+#include "proxy/server/admin/admin_http.h"
 
 namespace spillway::server {
 namespace {

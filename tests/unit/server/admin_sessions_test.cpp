@@ -1,5 +1,5 @@
 // Sessions of the admin port's page: two keys each, an end, and a largest number.
-#include "proxy/server/admin_sessions.h"
+#include "proxy/server/admin/admin_sessions.h"
 
 #include <catch2/catch.hpp>
 #include <string>

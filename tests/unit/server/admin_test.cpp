@@ -11,7 +11,7 @@
 
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/core/shared.h"
-#include "proxy/server/admin.h"
+#include "proxy/server/admin/admin.h"
 
 namespace spillway::server {
 namespace {

@@ -1,5 +1,5 @@
 // The audit log's file: its mode, its rotation, and a disk that is stuck (a pipe without a reader).
-#include "proxy/server/audit_sink.h"
+#include "proxy/server/system/audit_sink.h"
 
 #include <catch2/catch.hpp>
 #include <fcntl.h>

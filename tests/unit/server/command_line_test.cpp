@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "proxy/config/table.h"
-#include "proxy/server/command_line.h"
+#include "proxy/server/tools/command_line.h"
 
 using namespace spillway;
 using namespace spillway::server;

@@ -6,10 +6,10 @@
 #include <fstream>
 #include <string>
 
-#include "proxy/server/command_line.h"
-#include "proxy/server/doctor_machine.h"
-#include "proxy/server/doctor_servers.h"
-#include "proxy/server/listener.h"
+#include "proxy/server/connections/listener.h"
+#include "proxy/server/tools/command_line.h"
+#include "proxy/server/tools/doctor_machine.h"
+#include "proxy/server/tools/doctor_servers.h"
 
 namespace spillway::server {
 namespace {

@@ -1,4 +1,4 @@
-#include "proxy/server/handover_channel.h"
+#include "proxy/server/connections/handover_channel.h"
 
 #include <linux/capability.h>
 #include <sys/resource.h>
@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "proxy/exec/core/shared.h"
-#include "proxy/server/handover.h"
-#include "proxy/server/listener.h"
-#include "proxy/server/offered_sockets.h"
+#include "proxy/server/connections/listener.h"
+#include "proxy/server/connections/offered_sockets.h"
+#include "proxy/server/life/handover.h"
 
 namespace spillway::server {
 namespace {

@@ -1,5 +1,5 @@
 // --healthcheck over real loopback sockets: what it makes of one that answers nothing.
-#include "proxy/server/health_check.h"
+#include "proxy/server/tools/health_check.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "proxy/exec/core/shared.h"
-#include "proxy/server/admin.h"
-#include "proxy/server/listener.h"
+#include "proxy/server/admin/admin.h"
+#include "proxy/server/connections/listener.h"
 
 namespace spillway::server {
 namespace {

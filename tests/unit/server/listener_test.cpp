@@ -6,9 +6,9 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <list>
 
-#include "proxy/server/listener.h"
 #include "proxy/config/system_limits.h"
 #include "proxy/exec/core/shared.h"
+#include "proxy/server/connections/listener.h"
 #include "tests/support/tcp_promise.h"
 
 namespace spillway::server {

@@ -1,5 +1,5 @@
 // Spans as a collector reads them: the names of the protocol (opentelemetry/proto/trace/v1) and of the conventions.
-#include "proxy/server/otlp.h"
+#include "proxy/server/traces/otlp.h"
 
 #include <catch2/catch.hpp>
 #include <map>

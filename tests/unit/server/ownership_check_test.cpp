@@ -1,4 +1,4 @@
-#include "proxy/server/ownership_check.h"
+#include "proxy/server/reload/ownership_check.h"
 
 #include "tests/unit/server/guarded_shards.h"
 

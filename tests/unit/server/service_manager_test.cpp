@@ -1,4 +1,4 @@
-#include "proxy/server/service_manager.h"
+#include "proxy/server/system/service_manager.h"
 
 #include <poll.h>
 #include <sys/resource.h>
@@ -13,7 +13,7 @@
 #include <string>
 #include <thread>
 
-#include "proxy/server/watchdog.h"
+#include "proxy/server/system/watchdog.h"
 
 namespace spillway::server {
 namespace {

@@ -1,4 +1,4 @@
-#include "proxy/server/table_check.h"
+#include "proxy/server/reload/table_check.h"
 
 #include "tests/unit/server/guarded_shards.h"
 

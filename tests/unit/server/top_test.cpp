@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "cursor/bson_writer.h"
-#include "proxy/server/command_line.h"
-#include "proxy/server/top_picture.h"
+#include "proxy/server/tools/command_line.h"
+#include "proxy/server/tools/top_picture.h"
 
 namespace spillway::server {
 namespace {

@@ -1,5 +1,5 @@
 // Traced commands on their way to a collector, over loopback: one that is slow, away, overloaded.
-#include "proxy/server/trace_exporter.h"
+#include "proxy/server/traces/trace_exporter.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
