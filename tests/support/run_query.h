@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "proxy/pipeline/run.h"
+#include "proxy/pipeline/split/run.h"
 
 namespace spillway::pipeline {
 

@@ -20,7 +20,7 @@
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/read/aggregate.h"
 #include "proxy/exec/sharding/run_by_form.h"
-#include "proxy/pipeline/run.h"
+#include "proxy/pipeline/split/run.h"
 
 namespace spillway::exec {
 

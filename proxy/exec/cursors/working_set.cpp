@@ -14,7 +14,7 @@
 #include "proxy/exec/cursors/cursor_keeper.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/take_memory.h"
-#include "proxy/pipeline/shape.h"
+#include "proxy/pipeline/split/shape.h"
 
 namespace spillway::exec {
 

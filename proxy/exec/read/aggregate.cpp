@@ -22,9 +22,9 @@
 #include "proxy/exec/read/pipeline_stage.h"
 #include "proxy/exec/read/statistics_here.h"
 #include "proxy/exec/streams/single_shard.h"
-#include "proxy/pipeline/shape.h"
-#include "proxy/pipeline/split.h"
-#include "proxy/pipeline/split_for_merger.h"
+#include "proxy/pipeline/split/shape.h"
+#include "proxy/pipeline/split/split.h"
+#include "proxy/pipeline/split/split_for_merger.h"
 
 namespace spillway::exec {
 

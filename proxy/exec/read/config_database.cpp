@@ -15,7 +15,7 @@
 #include "proxy/exec/read/document_list_stage.h"
 #include "proxy/exec/read/find.h"
 #include "proxy/exec/read/query_run.h"
-#include "proxy/pipeline/run.h"
+#include "proxy/pipeline/split/run.h"
 
 namespace spillway::exec {
 

@@ -7,7 +7,7 @@
 #include "allocator/budget.h"
 #include "cursor/bson_writer.h"
 #include "cursor/error.h"
-#include "proxy/pipeline/meter.h"
+#include "proxy/pipeline/values/meter.h"
 
 namespace spillway::exec {
 

@@ -19,8 +19,8 @@
 #include "proxy/exec/read/map_reduce.h"
 #include "proxy/exec/read/merge_on_shard.h"
 #include "proxy/exec/sharding/router_answers.h"
-#include "proxy/pipeline/split.h"
-#include "proxy/pipeline/split_for_merger.h"
+#include "proxy/pipeline/split/split.h"
+#include "proxy/pipeline/split/split_for_merger.h"
 
 namespace spillway::exec {
 

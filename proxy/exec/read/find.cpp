@@ -19,7 +19,7 @@
 #include "proxy/exec/read/find.h"
 #include "proxy/exec/read/sort_projection.h"
 #include "proxy/exec/streams/single_shard.h"
-#include "proxy/pipeline/projection.h"
+#include "proxy/pipeline/stages/projection.h"
 #include "proxy/shard/topology.h"
 #include "proxy/wire/cursor_reply.h"
 

@@ -11,7 +11,7 @@
 #include "proxy/exec/cursors/working_set.h"
 #include "proxy/exec/read/find.h"
 #include "proxy/exec/streams/single_shard.h"
-#include "proxy/pipeline/split_for_merger.h"
+#include "proxy/pipeline/split/split_for_merger.h"
 
 namespace spillway::exec {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cursor/cursor.h"
-#include "proxy/pipeline/merge_pipeline.h"
+#include "proxy/pipeline/split/merge_pipeline.h"
 
 namespace spillway::exec {
 

@@ -4,7 +4,7 @@
 #include "proxy/base/time_slice.h"
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/request.h"
-#include "proxy/pipeline/run.h"
+#include "proxy/pipeline/split/run.h"
 
 namespace spillway::exec {
 

@@ -7,7 +7,7 @@
 #include "proxy/exec/read/config_database.h"
 #include "proxy/exec/read/find.h"
 #include "proxy/exec/read/query_run.h"
-#include "proxy/pipeline/run.h"
+#include "proxy/pipeline/split/run.h"
 
 namespace spillway::exec {
 

@@ -8,9 +8,9 @@
 
 #include "allocator/budget.h"
 #include "cursor/bson_writer.h"
-#include "proxy/pipeline/expression.h"
-#include "proxy/pipeline/match.h"
-#include "proxy/pipeline/merge_pipeline.h"
+#include "proxy/pipeline/expressions/expression.h"
+#include "proxy/pipeline/split/merge_pipeline.h"
+#include "proxy/pipeline/stages/match.h"
 #include "tests/support/run_query.h"
 
 namespace spillway::pipeline::test {

@@ -8,7 +8,7 @@
 #include "cursor/bson_order.h"
 #include "cursor/sort_pattern.h"
 #include "pipeline_support.h"
-#include "proxy/pipeline/split.h"
+#include "proxy/pipeline/split/split.h"
 
 namespace spillway::pipeline::test {
 namespace {

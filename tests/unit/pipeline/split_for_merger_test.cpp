@@ -1,5 +1,5 @@
 #include "pipeline_support.h"
-#include "proxy/pipeline/split_for_merger.h"
+#include "proxy/pipeline/split/split_for_merger.h"
 
 namespace spillway::pipeline::test {
 namespace {

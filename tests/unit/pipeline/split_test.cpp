@@ -2,8 +2,8 @@
 #include <set>
 
 #include "pipeline_support.h"
-#include "proxy/pipeline/shape.h"
-#include "proxy/pipeline/split.h"
+#include "proxy/pipeline/split/shape.h"
+#include "proxy/pipeline/split/split.h"
 
 namespace spillway::pipeline::test {
 namespace {
