@@ -111,6 +111,30 @@ TEST_CASE("after a chunk has moved a command runs as if the router had known", "
   CHECK(sim.stored().size() == 31);
 }
 
+TEST_CASE("a multi-write in whose middle a chunk moves changes no other document twice", "[cluster]") {
+  const std::int32_t wire = GENERATE(wire_4_2, wire_4_4, wire_5_0, wire_6_0, wire_7_0, wire_8_0);
+  const bool ordered = GENERATE(true, false);
+  CAPTURE(wire, ordered);
+  ClusterWorld sim({.wire_version = wire, .shards = 3});
+  sim.cluster.move("rec.r", ClusterWorld::key(12), 0);  // two chunks are there
+  know_all(sim);
+  bool moved = false;
+  sim.cluster.role(0).before_document = [&] {
+    if (!std::exchange(moved, true)) sim.cluster.move("rec.r", ClusterWorld::key(12), 1);
+  };
+  const BsonDoc reply = sim.ask(fmt::format(
+      R"({{"update": "r", "updates": [{{"q": {{}}, "u": {{"$inc": {{"m": 1}}}}, "multi": true}}], "ordered": {},
+          "$db": "rec"}})", ordered));
+  CHECK(moved);
+  CHECK(is_ok(reply));
+  CHECK_FALSE(reply.view()["writeErrors"].exists());
+  for (int k = 0; k < 30; ++k) {
+    CAPTURE(k);
+    if (k < 10 || k >= 20) CHECK(counted(sim, k, "m") == 1);
+    if (k >= 10 && k < 20) CHECK(counted(sim, k, "m") <= 2);  // on its way
+  }
+}
+
 TEST_CASE("a split or a merge is not noticed: shards take the versions of before", "[cluster]") {
   const std::int32_t wire = GENERATE(wire_4_2, wire_5_0, wire_8_0);
   ClusterWorld sim({.wire_version = wire});

@@ -43,6 +43,8 @@ class SimRole {
   // where it is until the reply is made.
   virtual Task<std::optional<BsonDoc>> admit(Loop& loop, SimRequest& request) = 0;
   virtual std::optional<SimRefusal> refuse_statement(SimRequest& request, std::size_t index) = 0;
+  // Before each document of a write but its first: those before are written.
+  virtual std::optional<SimRefusal> refuse_document(SimRequest&) { return std::nullopt; }
   // The documents of the request's collection, if they are not the server's own.
   virtual const std::vector<BsonDoc>* documents(const SimRequest& request) = 0;
   virtual bool sees(const SimRequest& request, DocView document) = 0;

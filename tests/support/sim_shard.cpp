@@ -754,6 +754,13 @@ BsonDoc SimShard::apply(const wire::OpMsg& request, std::string_view name, const
     if (name == "delete") {
       done = delete_some(ns, document_or_empty(statement["q"]), number(statement["limit"], 0));
     }
+    if (done.refused) {
+      failed = true;
+      refused = std::move(done.refused);
+      refused->append_write_error(errors, i);
+      if (ordered) break;
+      continue;
+    }
     if (done.code == 0) {
       if (executed != nullptr && done.n > 0) executed->insert(ids[i]);
       n += done.n;
@@ -962,6 +969,12 @@ void SimShard::increment(BsonDoc& document, DocView update) {
   document = std::move(out).finish();
 }
 
+bool SimShard::goes_on(Done& done) {
+  done.code = yield();
+  if (done.code == 0 && done.n > 0 && role_ != nullptr) done.refused = role_->refuse_document(*request_);
+  return done.code == 0 && !done.refused;
+}
+
 SimShard::Done SimShard::update_some(const std::string& ns, DocView filter, DocView update, bool multi) {
   pipeline::FindQuery query;
   query.filter = filter;
@@ -971,8 +984,7 @@ SimShard::Done SimShard::update_some(const std::string& ns, DocView filter, DocV
   Done done;
   if (found.has_error()) return done;
   for (const BsonDoc& document : *found) {
-    done.code = yield();
-    if (done.code != 0) return done;
+    if (!goes_on(done)) return done;
     increment(stored_[ns][find_id(ns, document.view()["_id"])], update);
     ++applied_;
     ++done.n;
@@ -989,8 +1001,7 @@ SimShard::Done SimShard::delete_some(const std::string& ns, DocView filter, std:
   Done done;
   if (found.has_error()) return done;
   for (const BsonDoc& document : *found) {
-    done.code = yield();
-    if (done.code != 0) return done;
+    if (!goes_on(done)) return done;
     stored_[ns].erase(stored_[ns].begin() +
                       static_cast<std::ptrdiff_t>(find_id(ns, document.view()["_id"])));
     ++applied_;

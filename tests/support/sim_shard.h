@@ -201,7 +201,10 @@ class SimShard {
   struct Done {
     std::int64_t n = 0;
     std::int32_t code = 0;
+    std::optional<SimRefusal> refused = {};  // in the middle
   };
+  // Before it is written: does the write go on?
+  bool goes_on(Done& done);
   Done insert_one(const std::string& ns, DocView document);
   Done update_some(const std::string& ns, DocView query, DocView update, bool multi);
   Done delete_some(const std::string& ns, DocView query, std::int64_t limit);

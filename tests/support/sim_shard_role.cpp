@@ -179,14 +179,22 @@ std::optional<SimRefusal> ShardRole::refuse_statement(SimRequest& request, std::
   return refused;
 }
 
+std::optional<SimRefusal> ShardRole::refuse_document(SimRequest& request) {
+  if (before_document) before_document();
+  auto refused = refuse(request);
+  if (refused) refused->nested_63 = refused->code == 13388 && wire_version_ <= wire_6_0;
+  return refused;
+}
+
 std::optional<SimRefusal> ShardRole::refuse(SimRequest& request) {
   const Received received = read_versions(request);
   if (!received.checked) return std::nullopt;
   if (auto refused = refuse_database(received, request.ns)) return refused;
   const SimVersion version = received.parsed.version;
   if (!received.has_version || version.is_ignored()) {
-    // 4.2 looks for orphans all the same.
-    if (!received.has_version || wire_version_ >= wire_4_4) request.filtered = false;
+    // 4.2 looks for orphans all the same, and later shards do for writes.
+    const bool writes = writes_statements(request.name);
+    if (!received.has_version || (wire_version_ >= wire_4_4 && !writes)) request.filtered = false;
     return std::nullopt;
   }
   const auto known = known_.find(request.ns);

@@ -58,6 +58,8 @@ class ShardRole final : public SimRole {
   void hear(std::uint64_t cluster_time) { heard_ = std::max(heard_, cluster_time); }
   // Called before each statement of a write: what changes here, changes in the middle of a batch.
   std::function<void(std::size_t index)> before_statement;
+  // Called before each document of a write but its first.
+  std::function<void()> before_document;
 
   std::uint64_t stale() const noexcept { return stale_; }          // commands and statements refused
   std::uint64_t versioned() const noexcept { return versioned_; }  // commands
@@ -65,6 +67,7 @@ class ShardRole final : public SimRole {
 
   Task<std::optional<BsonDoc>> admit(Loop& loop, SimRequest& request) override;
   std::optional<SimRefusal> refuse_statement(SimRequest& request, std::size_t index) override;
+  std::optional<SimRefusal> refuse_document(SimRequest& request) override;
   const std::vector<BsonDoc>* documents(const SimRequest&) override { return nullptr; }
   bool sees(const SimRequest& request, DocView document) override;
   void wrote(const SimRequest& request) override;

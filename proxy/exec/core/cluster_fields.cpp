@@ -107,6 +107,12 @@ void append_versions(BsonWriter& out, const ShardCommand& command, std::int32_t 
     if (looks_at_both) catalog::append_database_version(out, *by.database()->version);
     return;
   }
+  if (by.what() == RoutedBy::What::multi_write) {
+    // With the marker a shard still refuses while a chunk's critical section lasts.
+    const bool marked = wire >= wire_version_of_4_4 && form != catalog::VersionForm::object;
+    catalog::append_shard_version(out, catalog::ChunkVersion::ignored(), form, marked);
+    return;
+  }
   // Shards from 4.4 on act as routers, as they must for stages that read other collections, for a versioned command.
   const bool merging = by.what() == RoutedBy::What::merging;
   if (merging && wire >= wire_version_of_4_4) {

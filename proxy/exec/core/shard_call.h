@@ -19,13 +19,19 @@ namespace spillway::exec {
 // A static table does not change under a command, and nothing is added.
 class RoutedBy {
  public:
-  enum class What : std::uint8_t { nothing, database, unsharded, sharded, merging };
+  enum class What : std::uint8_t { nothing, database, unsharded, sharded, multi_write, merging };
 
   // The owners of its chunks. `database`: the shard must be the primary one of that, too, for it reads or writes other
   // collections of it; null: any.
   static RoutedBy sharded(const catalog::CollectionRouting& routing,
                           const catalog::Database* database = nullptr) noexcept {
     return {What::sharded, &routing, database};
+  }
+  // All shards, those without chunks, too: a write to each document that matches, outside of a transaction. A shard that
+  // checked a version would refuse in the middle of it, once a chunk has moved, with some documents written
+  // (OpObserverShardingImpl of 4.2 to 6.0; later ones after each yield): it could not be sent again.
+  static RoutedBy multi_write(const catalog::CollectionRouting& routing) noexcept {
+    return {What::multi_write, &routing, nullptr};
   }
   // A collection that is not sharded, on the primary shard of its database. Null: databases do not move.
   static RoutedBy unsharded(const catalog::Database* database) noexcept { return {What::unsharded, nullptr, database}; }
@@ -43,7 +49,7 @@ class RoutedBy {
   static RoutedBy nothing() noexcept { return {}; }
 
   What what() const noexcept { return what_; }
-  // Null unless what() is sharded.
+  // Null unless what() is sharded or multi_write.
   const catalog::CollectionRouting* collection() const noexcept { return collection_; }
   // Of database, unsharded, merging, and perhaps sharded; null where databases do not move.
   const catalog::Database* database() const noexcept { return database_; }

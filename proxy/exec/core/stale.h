@@ -1,5 +1,6 @@
 // Refusals of shards that know a newer routing table than the command came with. They come before anything of the
-// command is executed.
+// operation is executed, but for a multi-write that was sent to its only shard with a version: a chunk may have moved in
+// its middle (RoutedBy::multi_write).
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@ ChildBatch& WriteBatch::child_of(WriteRound& round, catalog::ShardIndex shard) {
   if (child_places_.size() <= shard) child_places_.resize(shard + std::size_t{1});
   std::uint32_t& place = child_places_[shard];
   if (place == 0) {
-    round.children.push_back({shard, {}, 0});
+    round.children.push_back({shard, {}, 0, gathers_everywhere_});
     place = static_cast<std::uint32_t>(round.children.size());
   }
   return round.children[place - 1];
@@ -97,9 +97,9 @@ bool WriteBatch::fill_ordered(WriteRound& round, std::size_t operations) {
       round.special = index;
       return true;
     }
-    if (op.shards.size() > 1) {
+    if (op.shards.size() > 1 || op.everywhere) {
       for (const catalog::ShardIndex shard : op.shards)
-        round.children.push_back({shard, {index}, op.bytes});
+        round.children.push_back({shard, {index}, op.bytes, op.everywhere});
       return true;
     }
     round.children.push_back({op.shards.front(), {}, 0});
@@ -110,7 +110,8 @@ bool WriteBatch::fill_ordered(WriteRound& round, std::size_t operations) {
   for (; first_ready_ < ops_.size(); ++first_ready_, --operations) {
     if (operations == 0) return false;
     const PlannedWrite& next = ops_[first_ready_];
-    if (next.done || next.refused || !next.simple() || next.shards != before.shards || !fits(child, next)) break;
+    if (next.done || next.refused || !next.simple() || next.everywhere) break;
+    if (next.shards != before.shards || !fits(child, next)) break;
     add(child, first_ready_);
   }
   return true;
@@ -140,13 +141,14 @@ bool WriteBatch::gather(WriteRound& round, std::size_t operations) {
   if (!std::exchange(gathering_, true)) {
     while (gather_from_ < ops_.size() && !due(ops_[gather_from_])) ++gather_from_;
     gather_at_ = gather_from_;
+    gathers_everywhere_ = gather_from_ < ops_.size() && ops_[gather_from_].everywhere;
     turned_away_ = 0;
     child_places_.clear();
   }
   for (; gather_at_ < ops_.size() && turned_away_ < turned_away_max; ++gather_at_, --operations) {
     if (operations == 0) return false;
     PlannedWrite& op = ops_[gather_at_];
-    if (!due(op)) continue;
+    if (!due(op) || op.everywhere != gathers_everywhere_) continue;
     if (op.shards.size() == 1) {
       ChildBatch& child = child_of(round, op.shards.front());
       op.done = fits(child, op);

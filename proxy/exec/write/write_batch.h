@@ -19,6 +19,7 @@ struct PlannedWrite {
   bool upsert_after = false;
   bool refused = false;  // it cannot be targeted
   bool done = false;
+  bool everywhere = false;  // RoutedBy::multi_write
   std::uint32_t bytes = 0;         // its size in a child's section
   std::optional<ObjectId> new_id;  // an insert without _id gets this one
 
@@ -32,6 +33,7 @@ struct ChildBatch {
   catalog::ShardIndex shard = 0;
   std::vector<std::uint32_t> ops;  // ascending
   std::size_t bytes = 0;
+  bool everywhere = false;  // as its operations
 };
 
 // The capacity of a child. `bytes` are for its operations, and for what each takes in its body.
@@ -64,7 +66,8 @@ class WriteBatch {
   bool fits_one_child() const noexcept;
 
   // The next round; its operations count as done. Ordered: neighbours for one shard together, any other operation
-  // alone. Unordered: all operations of one step first, then the others one by one.
+  // alone. Unordered: all operations of one step first, those that go everywhere apart from the others, then the
+  // others one by one.
   WriteRound next();
   // The same in steps, with a round that is empty at first: looks at `operations` operations, or a few more. True:
   // the round is complete.
@@ -108,6 +111,7 @@ class WriteBatch {
   std::size_t gather_from_ = 0;  // unordered: nothing before it takes one step and is due
   // State of the round that is being gathered.
   bool gathering_ = false;
+  bool gathers_everywhere_ = false;
   std::size_t gather_at_ = 0, turned_away_ = 0;
   std::vector<std::uint32_t> child_places_;  // by shard: in the round's children, from 1; 0: it has none
 };

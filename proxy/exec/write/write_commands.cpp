@@ -75,7 +75,7 @@ void count_hosts(Context& context, const WriteRun& run) {
   for (std::size_t i = 0; i < run.batch.size(); ++i) {
     const std::size_t shards = run.batch.op(i).shards.size();
     if (shards == 1) ++one;
-    if (shards > 1) ++(shards == owners ? all : many);
+    if (shards > 1) ++(shards >= owners ? all : many);
   }
   metric.one_shard.add(one);
   metric.many_shards.add(many);
@@ -111,9 +111,9 @@ bool needs_whole_keys(const Context& context, const catalog::CollectionRouting* 
   });
 }
 
-// Null `routing`: everything goes to the primary shard.
+// Null `routing`: everything goes to the primary shard. `all_shards`: of send_everywhere().
 Result<void> plan_one(const WriteCommand& command, std::size_t i, const catalog::CollectionRouting* routing,
-                      catalog::ShardIndex primary, PlannedWrite& op) {
+                      catalog::ShardIndex primary, const catalog::ShardSet* all_shards, PlannedWrite& op) {
   const DocView document = command.ops[i];
   Result<WriteTarget> target = WriteTarget{Route::one, {primary}, false, false};
   if (routing != nullptr && command.kind == WriteKind::insert) {
@@ -126,6 +126,7 @@ Result<void> plan_one(const WriteCommand& command, std::size_t i, const catalog:
   op.bytes = static_cast<std::uint32_t>(ChildMessage::bytes_of({document, new_id_of(op), 0}));
   op.refused = target.has_error();
   if (op.refused) return {};
+  op.everywhere = routing != nullptr && send_everywhere(*target, all_shards);
   op.shards = std::move(target->shards);
   // Without a number the shard refuses what would move.
   op.route = target->route == Route::moves && !command.numbered ? Route::one : target->route;
@@ -160,7 +161,7 @@ Result<void> plan_inserts(const WriteCommand& command, std::size_t first, const 
     if (usual) {
       ops[i].shards.insert(owners[i]);
       ops[i].bytes = static_cast<std::uint32_t>(document.size());
-    } else if (auto done = plan_one(command, first + i, &routing, {}, ops[i]); done.has_error()) {
+    } else if (auto done = plan_one(command, first + i, &routing, {}, nullptr, ops[i]); done.has_error()) {
       return done;
     }
   }
@@ -170,7 +171,10 @@ Result<void> plan_inserts(const WriteCommand& command, std::size_t first, const 
 // Targets every operation. Fails as a whole only for malformed operations.
 Task<Result<RecycledVector<PlannedWrite>>> plan(TimeSlice& slice, const WriteCommand& command,
                                                 const catalog::CollectionRouting* routing,
-                                                catalog::ShardIndex primary) {
+                                                const Request& request) {
+  const catalog::ShardIndex primary = request.routes->primary_shard(request.db);
+  const bool may_send_everywhere = request.routes->in_cluster() && !request.in_transaction;
+  const auto all_shards = may_send_everywhere ? std::optional(request.routes->all_shards()) : std::nullopt;
   RecycledVector<PlannedWrite> planned(command.ops.size());
   const bool hashes_together = routing != nullptr && command.kind == WriteKind::insert && !routing->is_time_series();
   for (std::size_t i = 0; hashes_together && i < planned.size();) {
@@ -181,7 +185,8 @@ Task<Result<RecycledVector<PlannedWrite>>> plan(TimeSlice& slice, const WriteCom
   }
   for (std::size_t i = 0; !hashes_together && i < planned.size(); ++i) {
     if (slice.is_over()) co_await slice.next();
-    if (auto done = plan_one(command, i, routing, primary, planned[i]); done.has_error()) co_return done.error();
+    auto done = plan_one(command, i, routing, primary, all_shards ? &*all_shards : nullptr, planned[i]);
+    if (done.has_error()) co_return done.error();
   }
   co_return std::move(planned);
 }
@@ -316,11 +321,12 @@ Task<std::optional<Error>> target_again(WriteRun& run, const Client& client, Pro
   }
   TimeSlice slice(run.context.pump);
   const catalog::ShardIndex primary = run.routes->primary_shard(db);
+  const auto all_shards = run.all_shards();
   for (std::size_t i = 0; i < run.batch.size(); ++i) {
     if (!run.batch.is_due(i)) continue;
     if (slice.is_over()) co_await slice.next();
     PlannedWrite& op = run.batch.plan_of(i);
-    const auto planned = plan_one(run.command, i, run.routing, primary, op);
+    const auto planned = plan_one(run.command, i, run.routing, primary, all_shards ? &*all_shards : nullptr, op);
     if (planned.has_error()) {
       auto failing = fail_rest(run, planned.error());
       co_return co_await failing;
@@ -487,7 +493,7 @@ Task<Result<Response>> run_batch(Context& context, const Client& client, const R
     co_return without_writes(reservation.error());
   }
   slice.renew();
-  SPILLWAY_AWAIT(planned, plan(slice, *command, routing, request.routes->primary_shard(request.db)));
+  SPILLWAY_AWAIT(planned, plan(slice, *command, routing, request));
   const ChildRoom room = child_room(context, request, *command, routing);
   WriteRun run{context,
                SteppedRequest(request),

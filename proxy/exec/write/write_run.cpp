@@ -19,6 +19,8 @@ WriteRun::Targeted WriteRun::targeted(std::size_t op) const {
   Targeted again;
   again.statement = parse_statement(command, op, routing).value();
   again.target = target_statement(*routing, again.statement).value();
+  const auto all = all_shards();
+  again.everywhere = send_everywhere(again.target, all ? &*all : nullptr);
   return again;
 }
 
@@ -161,7 +163,7 @@ Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> 
   std::vector<ChildBatch> sent;
   for (std::size_t i = 0; i < children.size(); ++i) {
     if (messages[i].empty()) continue;
-    commands.emplace_back(children[i].shard, run.by(), messages[i].command());
+    commands.emplace_back(children[i].shard, run.by(children[i].everywhere), messages[i].command());
     sent.push_back(std::move(children[i]));
   }
   auto calls = call_shards(run.context, commands, write_options(run.context, *run.request));
@@ -296,7 +298,7 @@ struct StepOutcome {
 
 // Sends one operation, in this form, to all these shards at once.
 Task<ShardOutcomes> call_with(WriteRun& run, std::uint32_t op, DocView document,
-                              const catalog::ShardSet& shards, ChildMessage& message) {
+                              const catalog::ShardSet& shards, ChildMessage& message, bool everywhere = false) {
   const ChildOp child{document, nullptr, run.command.stmt_id(op)};
   auto building = ChildMessage::build(run.context, *run.request, run.command, {&child, 1});
   auto built = co_await building;
@@ -310,7 +312,7 @@ Task<ShardOutcomes> call_with(WriteRun& run, std::uint32_t op, DocView document,
     co_return failed;
   }
   message = *std::move(built);
-  auto calls = call_shards(run.context, shards, run.by(), message.command(),
+  auto calls = call_shards(run.context, shards, run.by(everywhere), message.command(),
                            write_options(run.context, *run.request));
   auto outcomes = co_await calls;
   run.request.sent_a_step();
@@ -368,11 +370,11 @@ bool found_any(const ShardOutcome& outcome) {
 }
 
 Task<StepOutcome> step(WriteRun& run, std::uint32_t op, DocView document,
-                       const catalog::ShardSet& shards) {
+                       const catalog::ShardSet& shards, bool everywhere = false) {
   StepOutcome result;
   if (shards.empty()) co_return result;
   ChildMessage message;
-  auto outcomes = co_await call_with(run, op, document, shards, message);
+  auto outcomes = co_await call_with(run, op, document, shards, message, everywhere);
   std::vector<Refusal> refused;
   catalog::ShardSet executed;
   for (const ShardOutcome& outcome : outcomes) {
@@ -606,7 +608,7 @@ Task<StepOutcome> run_steps(WriteRun& run, std::uint32_t op) {
       if (!chosen.choice && !run.partly.contains(op)) co_return co_await insert_by_upsert(run, op, write.statement);
     }
     const catalog::ShardSet shards = run.shards_left(op, target.shards);
-    done = co_await step(run, op, document, shards);
+    done = co_await step(run, op, document, shards, write.everywhere);
   }
   if (const auto partly = run.partly.find(op); partly != run.partly.end()) done.n += partly->second.n;
   if (done.fatal || done.stale || done.n > 0 || !target.upsert_after || run.results.has_error(op)) co_return done;

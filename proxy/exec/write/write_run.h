@@ -37,6 +37,11 @@ struct WriteRun {
   bool collection_missing = false;  // they refused, for the router is to make the collection
   std::optional<Routes> newer_routes{};
 
+  // For send_everywhere(). nullopt: no multi-write goes to other shards than its target's.
+  std::optional<catalog::ShardSet> all_shards() const {
+    return may_send_again() ? std::optional(routes->all_shards()) : std::nullopt;
+  }
+  RoutedBy by(bool everywhere) const { return everywhere ? RoutedBy::multi_write(*routing) : by(); }
   RoutedBy by() const { return RoutedBy::collection(routing, routes->database(request->db)); }
   // Within a transaction the router sends nothing again.
   bool may_send_again() const noexcept { return routes->in_cluster() && !request->in_transaction; }
@@ -47,6 +52,7 @@ struct WriteRun {
   struct Targeted {
     Statement statement;
     WriteTarget target;
+    bool everywhere = false;
   };
   Targeted targeted(std::size_t op) const;
   std::string_view shard_name(catalog::ShardIndex shard) const {

@@ -119,6 +119,12 @@ Result<WriteTarget> target_statement(const catalog::CollectionRouting& routing,
   return target;
 }
 
+bool send_everywhere(WriteTarget& target, const catalog::ShardSet* all_shards) {
+  if (all_shards == nullptr || target.route != Route::all || target.shards.size() == 1) return false;
+  target.shards = *all_shards;
+  return true;
+}
+
 catalog::ShardSet possible_shards(const catalog::CollectionRouting& routing,
                                   const Statement& statement, const WriteTarget& target) {
   catalog::ShardSet shards = target.shards;

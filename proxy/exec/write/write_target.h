@@ -11,7 +11,7 @@ namespace spillway::exec {
 
 enum class Route : std::uint8_t {
   one,          // to shards.front()
-  all,          // to every shard, the counts are added up: multi updates and deletions
+  all,          // to several shards, the counts are added up: multi updates and deletions; see send_everywhere()
   until_found,  // to one shard after the other, until one has found the document: exact _id on
                 // another key
   choose,  // at most one document of many shards: one is chosen by a find, then written by its _id
@@ -40,6 +40,11 @@ Result<WriteTarget> target_insert(const catalog::CollectionRouting& routing, Doc
 // Errors: those of may_change_key() and key_of_replacement(), and Location17439.
 Result<WriteTarget> target_statement(const catalog::CollectionRouting& routing,
                                      const Statement& statement);
+
+// A cluster's multi-write outside of a transaction that concerns several shards goes to `all_shards` (null: it does
+// not), as by other routers: without versions (RoutedBy::multi_write), so that a shard may have chunks of which this
+// table does not know. Does this one?
+bool send_everywhere(WriteTarget& target, const catalog::ShardSet* all_shards);
 
 // Where the statement may be executed, or may have been by a driver's earlier attempt: on the
 // target's shards, and by the owner of the document that an upsert would make.

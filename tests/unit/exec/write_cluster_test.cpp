@@ -84,7 +84,10 @@ struct Cluster {
 
   Cluster(std::vector<State> states, std::vector<std::string> says)
       : table(std::move(states)), answers(std::move(says)) {
-    table.shards = router.shared().routing;
+    catalog::RoutingParts parts;
+    parts.shards = router.shared().routing->shards();
+    parts.shards.front().holds_data = false;  // the config servers
+    table.shards = std::make_shared<const catalog::RoutingSnapshot>(std::move(parts));
     router.context().router = &table;
     router.shards.answer = [this, next = std::size_t{0}](const test::Sent&) mutable -> std::optional<std::string> {
       if (next >= answers.size()) FAIL("more commands than answers");
@@ -116,7 +119,9 @@ struct Cluster {
       const ValueView database = command["databaseVersion"];
       if (database.exists()) {
         line += " db " + std::to_string(database.as_document()["lastMod"].to_int64().value_or(-1));
-      } else if (const auto read = catalog::read_chunk_version(version); read.has_value()) {
+      } else if (const auto read = catalog::read_chunk_version(version); read == catalog::ChunkVersion::ignored()) {
+        line += " ignored";
+      } else if (read.has_value()) {
         line += " table " + std::to_string(read->epoch[0]);
       }
       lines.push_back(line);
@@ -323,38 +328,72 @@ TEST_CASE("a batch goes on when its collection becomes sharded, or is no more", 
 
 TEST_CASE("a shard that has executed a multi update does not get it again", "[write][cluster]") {
   const bool ordered = GENERATE(true, false);
+  const std::int32_t wire = GENERATE(8, 9, 13, 17, 25);
   Cluster cluster({{two_shards()}, {three_shards()}},
                   {"{'n': 2, 'nModified': 2, 'ok': 1.0}",
                    "{'n': 0, 'nModified': 0, 'ok': 1.0, 'writeErrors': [" + stale_entry(0) + "]}",
-                   "{'n': 3, 'nModified': 3, 'ok': 1.0}", "{'n': 4, 'nModified': 4, 'ok': 1.0}"});
+                   "{'n': 4, 'nModified': 4, 'ok': 1.0}", "{'n': 3, 'nModified': 3, 'ok': 1.0}"});
+  cluster.router.shards.set_wire_version(wire);
   const std::string reply = cluster.router.run(std::string("{'update': 'c', 'ordered': ") +
                                                (ordered ? "true" : "false") + ", 'updates': [" +
                                                update(1, "{}", true) + "]}");
   CHECK(reply == as_told("{'n': 9, 'nModified': 9, 'ok': 1.0}"));
-  CHECK(cluster.sent() ==
-        Lines{"s0 update 1 table 1", "s1 update 1 table 1", "s1 update 1 table 2", "s2 update 1 table 2"});
+  CHECK(cluster.sent() == Lines{"s0 update 1 ignored", "s1 update 1 ignored", "s2 update 1 ignored",
+                                "s1 update 1 ignored"});
+  // Shards of 4.4 to 5.3 may be asked to refuse it while a chunk's critical section lasts.
+  const ValueView version = cluster.router.shards.sent.front().command.view()["shardVersion"];
+  CHECK(version.is_array() == (wire < 17));
+  if (version.is_array()) CHECK(version.as_document().count() == (wire >= 9 ? 3u : 2u));
+}
+
+TEST_CASE("what goes to all shards travels apart from what goes to one", "[write][cluster]") {
+  const bool ordered = GENERATE(true, false);
+  Cluster cluster({{two_shards()}}, std::vector<std::string>(ordered ? 6 : 5, "{'n': 1, 'nModified': 1, 'ok': 1.0}"));
+  cluster.router.run(std::string("{'update': 'c', 'ordered': ") + (ordered ? "true" : "false") + ", 'updates': [" +
+                     update(1, "{'a': 1}") + ", " + update(2, "{}", true) + ", " + update(3, "{'a': 2}", true) + ", " +
+                     update(4, "{'a': 15}") + "]}");
+  const Lines everywhere{"s0 update 2 ignored", "s1 update 2 ignored", "s2 update 2 ignored"};
+  Lines expected;
+  if (ordered) expected.push_back("s0 update 1 table 1");
+  if (!ordered) expected = {"s0 update 1,3 table 1", "s1 update 4 table 1"};
+  expected.insert(expected.end(), everywhere.begin(), everywhere.end());
+  if (ordered) expected.insert(expected.end(), {"s0 update 3 table 1", "s1 update 4 table 1"});
+  CHECK(cluster.sent() == expected);
+}
+
+TEST_CASE("in a transaction a multi-write goes to its shards, with versions", "[write][cluster][transactions]") {
+  Cluster cluster({{two_shards()}}, std::vector<std::string>(2, "{'n': 1, 'nModified': 1, 'ok': 1.0}"));
+  cluster.router.run("{'update': 'c', 'updates': [" + update(1, "{}", true) + "], 'lsid': {'id': "
+                     "{'$binary': {'base64': 'AAAAAAAAAAAAAAAAAAAAAQ==', 'subType': '04'}}}, "
+                     "'txnNumber': {'$numberLong': '1'}, 'startTransaction': true, 'autocommit': false}");
+  CHECK(cluster.sent() == Lines{"s0 update 1 table 1", "s1 update 1 table 1"});
 }
 
 TEST_CASE("a multi upsert inserts nothing when a shard has matched before another was stale", "[write][cluster]") {
   Cluster cluster({{two_shards()}, {two_shards()}},
-                  {"{'n': 2, 'nModified': 2, 'ok': 1.0}", stale_reply, "{'n': 0, 'nModified': 0, 'ok': 1.0}"});
+                  {"{'n': 2, 'nModified': 2, 'ok': 1.0}", stale_reply, "{'n': 0, 'nModified': 0, 'ok': 1.0}",
+                   "{'n': 0, 'nModified': 0, 'ok': 1.0}", "{'n': 0, 'nModified': 0, 'ok': 1.0}"});
   cluster.router.shards.set_wire_version(21);
   const std::string reply =
       cluster.router.run("{'update': 'c', 'updates': [" + update(1, "{'b': 1}", true, ", 'upsert': true") + "]}");
   CHECK(reply == as_told("{'n': 2, 'nModified': 2, 'ok': 1.0}"));
-  CHECK(cluster.sent() == Lines{"s0 update 1 table 1", "s1 update 1 table 1", "s1 update 1 table 2"});
+  CHECK(cluster.sent() == Lines{"s0 update 1 ignored", "s1 update 1 ignored", "s2 update 1 ignored",
+                                "s1 update 1 ignored", "s2 update 1 ignored"});
 }
 
 TEST_CASE("a multi upsert asks a shard again where nothing had matched, and inserts nothing", "[write][cluster]") {
   Cluster cluster({{two_shards()}, {two_shards()}},
-                  {"{'n': 0, 'nModified': 0, 'ok': 1.0}", stale_reply, "{'n': 1, 'nModified': 1, 'ok': 1.0}",
+                  {"{'n': 0, 'nModified': 0, 'ok': 1.0}", stale_reply, "{'n': 0, 'nModified': 0, 'ok': 1.0}",
+                   "{'n': 1, 'nModified': 1, 'ok': 1.0}", "{'n': 0, 'nModified': 0, 'ok': 1.0}",
                    "{'n': 0, 'nModified': 0, 'ok': 1.0}"});
   cluster.router.shards.set_wire_version(21);
   const std::string reply =
       cluster.router.run("{'update': 'c', 'updates': [" + update(1, "{'b': 1}", true, ", 'upsert': true") + "]}");
   CHECK(reply == as_told("{'n': 1, 'nModified': 1, 'ok': 1.0}"));
-  CHECK(cluster.sent() ==
-        Lines{"s0 update 1 table 1", "s1 update 1 table 1", "s0 update 1 table 2", "s1 update 1 table 2"});
+  const Lines round{"s0 update 1 ignored", "s1 update 1 ignored", "s2 update 1 ignored"};
+  Lines twice = round;
+  twice.insert(twice.end(), round.begin(), round.end());
+  CHECK(cluster.sent() == twice);
 }
 
 TEST_CASE("a write of several steps begins again when one of them is stale", "[write][cluster]") {
