@@ -139,7 +139,9 @@ Task<Result<KnownDatabase>> CatalogCache::read_database(std::string name, bool a
 }
 
 Task<Result<KnownCollection>> CatalogCache::read_collection(std::string ns, std::optional<KnownCollection> before) {
-  std::shared_ptr<const catalog::CollectionRouting> known = before ? before->collection->routing : nullptr;
+  // One from before everything was forgotten may name shards that are no more.
+  const bool is_usable = before && before->read > all_forgotten_;
+  std::shared_ptr<const catalog::CollectionRouting> known = is_usable ? before->collection->routing : nullptr;
   bool looked_for_shards = false;
   for (int read = 1;; ++read) {
     SPILLWAY_CO_TRY(entry, co_await config_.collection(ns, before.has_value()));
@@ -239,6 +241,7 @@ Task<Result<void>> CatalogCache::create_database(std::string name) {
 }
 
 void CatalogCache::forget(std::string_view db, std::string_view collection) {
+  if (db.empty()) all_forgotten_ = reads_begun_.value();
   if (collection.empty()) {
     for (auto& [name, slot] : databases_) {
       if (db.empty() || name == db) slot.forgotten = reads_begun_.value();

@@ -119,6 +119,7 @@ class CatalogCache {
   OwnCounter failed_reads_, reads_in_part_;
   std::uint64_t shard_reads_begun_ = 0, shard_read_used_ = 0;
   std::vector<catalog::ShardEntry> last_shards_;
+  std::uint64_t all_forgotten_ = 0;  // the last read of any name that is too old
   std::uint64_t shard_lists_ = 0;  // that differed from the one before
   Slots<KnownDatabase> databases_;
   Slots<KnownCollection> collections_;

@@ -565,6 +565,14 @@ TEST_CASE("a reply that passes in pieces tells the times that the shard has said
   CHECK(times(second).first >= times(first).first);
   CHECK(sim.world->shared().metrics.streamed_replies.value() == 2);
   CHECK(sim.world->shared().clock.now() >= later);
+  CHECK_FALSE(second.view()["recoveryToken"].exists());
+  const BsonDoc within = sim.ask(R"({"find": "u", "batchSize": 100, "lsid": {"id": {"$binary":
+      {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}}, "txnNumber": {"$numberLong": "1"},
+      "startTransaction": true, "autocommit": false, "$db": "rec"})");
+  CHECK(sim.world->shared().metrics.streamed_replies.value() == 3);
+  CHECK(within.view()["recoveryToken"].is_document());
+  CHECK(times(within).second >= later);
+  CHECK(times(within).first != 0);
 }
 
 TEST_CASE("a reply that is read whole for a client that compresses tells the times at its end", "[cluster]") {

@@ -228,6 +228,34 @@ TEST_CASE("a second signal waits for no client") {
   CHECK(open_on_shards(world) == 0);
 }
 
+TEST_CASE("a connection whose message is being refused ends with it, as after any other") {
+  SimWorldOptions options = sharded_world(2, 20);
+  options.memory_limit_bytes = 4 * limits::mib;
+  options.faults.latency_min = options.faults.latency_max = milliseconds(300);
+  SimWorld world(std::move(options));
+  auto client = world.client();
+  REQUIRE(is_ok(call(world, *client, find_one)));
+  MemoryBudget& process = world.shared().memory.process;
+  auto others = process.try_reserve(4 * limits::mib - 600'000 - process.usage().used_bytes);
+  REQUIRE(others);
+  BsonWriter insert;
+  insert.append("insert", "docs").begin_array("documents");
+  insert.begin_document_item().append("_id", 1).append("text", std::string(1'200'000, 'x')).end();
+  insert.end().append("$db", "app");
+  const auto writing = start(world, *client, std::move(insert).finish());
+  REQUIRE(world.run_until([&] { return world.shared().memory.refusals_under_way > 0; }, seconds(30)));
+  const TimePoint begun = Clock::now();
+  world.shutdown().begin(seconds(0));
+  world.run_for(seconds(1));
+  CHECK_FALSE(writing->done);
+  world.set_faults({});
+  REQUIRE(world.run_until([&] { return writing->done; }, seconds(9)));
+  REQUIRE(writing->reply);
+  CHECK(code_of(*writing->reply) == 462);
+  advance_to_end(world);
+  CHECK(Clock::now() - begun < seconds(9));  // it cuts after ten
+}
+
 TEST_CASE("a shard that hangs does not keep a shutdown waiting, and the others are told") {
   SimShardOptions member;
   member.set_name = "rs";

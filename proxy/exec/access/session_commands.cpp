@@ -284,10 +284,11 @@ Task<Result<Response>> refresh_session_caches(Context& context, Client&, const R
 }
 
 // Kills all sessions of a user.
-BsonDoc pattern_of(const auth::Digest& uid) {
+BsonDoc patterns_of(std::span<const auth::Digest> uids) {
   BsonWriter body;
-  body.begin_array("killAllSessionsByPattern").begin_document_item().append_binary("uid", 0, uid.view()).end().end();
-  body.append("$db", "admin");
+  body.begin_array("killAllSessionsByPattern");
+  for (const auth::Digest& uid : uids) body.begin_document_item().append_binary("uid", 0, uid.view()).end();
+  body.end().append("$db", "admin");
   return std::move(body).finish();
 }
 
@@ -344,7 +345,7 @@ Task<Result<Response>> end_sessions(Context& context, Client& client, const Requ
   // All of a cluster's user: the shards know those that other routers began.
   const bool by_user = of_user && own_uid;
   if (of_user && !by_user && ids->empty()) co_return ok_response();
-  auto killing = kill_on_hosts(context, request, by_user ? pattern_of(*own_uid)
+  auto killing = kill_on_hosts(context, request, by_user ? patterns_of({&*own_uid, 1})
                                                  : all ? forwarded(request)
                                                        : with_ids(context, client, "killSessions", *ids));
   co_return co_await killing;
@@ -355,6 +356,7 @@ struct KillPatterns {
   bool all_users = false;
   bool of_users = false;  // the ids are those of the named users
   SessionIds ids;
+  std::vector<auth::Digest> uids;  // of these users
 };
 
 Result<KillPatterns> parse_patterns(const Context& context, const Client& client, const Request& request) {
@@ -374,6 +376,7 @@ Result<KillPatterns> parse_patterns(const Context& context, const Client& client
       }
       patterns.ids.merge(ids_of_user(
           context, auth::user_id(pattern["db"].as_string(), pattern["user"].as_string())));
+      patterns.uids.push_back(auth::session_uid(pattern["db"].as_string(), pattern["user"].as_string()));
       patterns.of_users = true;
       continue;
     }
@@ -398,11 +401,13 @@ Result<KillPatterns> parse_patterns(const Context& context, const Client& client
 Task<Result<Response>> kill_all_sessions(Context& context, Client& client, const Request& request) {
   SPILLWAY_CO_TRY(patterns, parse_patterns(context, client, request));
   co_await end_everything_of(context, patterns->all_users ? nullptr : &patterns->ids, true);
-  // The shards of a cluster know their users' sessions themselves.
-  const bool by_id = patterns->of_users && !context.in_cluster();
+  // The shards of a cluster know the owner of each session, but not its users.
+  const bool by_user = patterns->of_users && context.in_cluster() && context.shared.shards_trust_us;
+  const bool by_id = patterns->of_users && !by_user;
   if (by_id && patterns->ids.empty()) co_return ok_response();
-  auto killing = kill_on_hosts(context, request, by_id ? with_ids(context, client, "killSessions", patterns->ids)
-                                                       : forwarded(request));
+  auto killing = kill_on_hosts(context, request, by_user ? patterns_of(patterns->uids)
+                                                 : by_id ? with_ids(context, client, "killSessions", patterns->ids)
+                                                         : forwarded(request));
   co_return co_await killing;
 }
 
@@ -432,7 +437,7 @@ Task<Result<Response>> end_on_shards(Context& context, const Request& request, c
                                      BsonDoc document) {
   auto sending = send_end(context, request, std::move(shards), std::move(document));
   auto outcome = co_await sending;
-  co_return with_recovery_token(context, request, passed_on(std::move(outcome)));
+  co_return passed_on(std::move(outcome));
 }
 
 // For the shard that coordinates the commit. No participants: it says how the commit ended, and aborts if there was
@@ -498,7 +503,7 @@ Task<Result<Response>> commit_in_cluster(Context& context, const Request& reques
   if (!planned) co_return Error(ErrorCode::no_such_transaction, "the transaction's session has ended meanwhile");
   const CommitPlan& plan = *planned;
   count.begin(static_cast<std::size_t>(plan.type));
-  if (plan.type == Type::no_shards) co_return with_recovery_token(context, request, ok_response());
+  if (plan.type == Type::no_shards) co_return ok_response();
   if (plan.type == Type::single_write_shard && !plan.first.empty()) {
     auto sending = send_end(context, request, plan.first, client_end(request));
     ShardOutcome of_readers = co_await sending;
@@ -512,7 +517,7 @@ Task<Result<Response>> commit_in_cluster(Context& context, const Request& reques
     }
     if (!after.writer_is_next) {
       if (auto refused = unfit_concern(of_readers)) co_return *std::move(refused);
-      co_return with_recovery_token(context, request, passed_on(std::move(of_readers)));
+      co_return passed_on(std::move(of_readers));
     }
   }
   BsonDoc document =

@@ -10,6 +10,7 @@
 #include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/process_memory.h"
+#include "proxy/exec/streams/stream.h"
 
 namespace spillway::exec {
 
@@ -242,26 +243,21 @@ Task<Result<SessionTurns::Turn>> take_turn(Context& context, const Request& requ
   co_return co_await taking;
 }
 
-BsonDoc recovery_token(const Context& context, const Request& request) {
+void tell_recovery_token(const Context& context, const Request& request, Response& response) {
+  if (!request.in_transaction || response.failed || response.closes) return;
   const auto transaction = context.shared.transactions->find(request.lsid, *request.txn_number);
   BsonWriter out;
   out.begin_document("recoveryToken");
   if (const auto shard = transaction ? transaction->participants.recovery_shard() : std::nullopt) {
-    out.append("recoveryShardId", request.routes->shard(*shard).name);
+    out.append("recoveryShardId", context.gateway.states()[*shard].name);
   }
   out.end();
-  return std::move(out).finish();
-}
-
-Result<Response> with_recovery_token(Context& context, const Request& request, Result<Response> response) {
-  if (!request.in_transaction || response.has_error()) return response;
-  if (response->failed || response->stream() != nullptr) return response;
-  const auto pieces = response->pieces();
-  if (pieces.size() != 1) return response;
-  BsonWriter out;
-  out.append_elements(DocView::trusted(pieces.front().iov_base));
-  out.append_elements(recovery_token(context, request));
-  return counted_reply(context, std::move(out).finish());
+  BsonDoc token = std::move(out).finish();
+  if (StreamReply* const stream = response.stream()) {
+    stream->recovery_token = std::move(token);
+  } else {
+    response.append_elements(std::move(token));
+  }
 }
 
 bool has_label(const Error& error, std::string_view label) noexcept {
@@ -281,6 +277,10 @@ Error label_failure(const Request& request, Error error) {
       add("TransientTransactionError");
     }
   }
+  // Its reply found no memory: sent again with its number, it is not executed twice.
+  const bool numbered_retry = request.retryable_write() && has_label(error, "RetryableError") &&
+                              !has_label(error, "NoWritesPerformed") && has_left_traces(request);
+  if (numbered_retry) add("RetryableWriteError");
   // A command that this router's shutdown has cut may be retried through another router.
   const bool passing = is_lost(error) || error.is(ErrorCode::interrupted_at_shutdown) ||
                        error.is(ErrorCode::shutdown_in_progress);

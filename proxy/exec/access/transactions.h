@@ -50,10 +50,9 @@ std::optional<OpenTransaction> fail_transaction(Context& context, const Request&
 // The session's turn (session_turns.h), of transactions or of retryable writes. Errors: as SessionTurns::take().
 Task<Result<SessionTurns::Turn>> take_turn(Context& context, const Request& request);
 
-// {recoveryToken: …}. REQUIRES a transaction.
-BsonDoc recovery_token(const Context& context, const Request& request);
-// Adds what a router adds to a reply inside a transaction: recoveryToken if ok. REQUIRES no stream.
-Result<Response> with_recovery_token(Context& context, const Request& request, Result<Response> response);
+// Every reply inside a transaction that is no error ends with the recoveryToken, also if it has only read: by it
+// another router can tell how the transaction's commit ended.
+void tell_recovery_token(const Context& context, const Request& request, Response& response);
 // Labels of a failure: TransientTransactionError inside a transaction, RetryableWriteError for a
 // retryable write, when the shard could not be reached or this router shuts down. run_command() calls this for every
 // failure of a command; other code need not. A command that began a transaction on its shard cannot be tried again by

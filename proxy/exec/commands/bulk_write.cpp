@@ -54,6 +54,7 @@ Task<void> fill(TimeSlice& slice, const BulkCommand& command, const BulkGroup& g
   made.message.sequences.push_back(
       {list, Bytes(bytes.data() + head, bytes.size() - head), group.operations.size()});
   made.answers_router = true;
+  made.of_many = command.operations.size() > 1;
   made.unacknowledged = false;
   made.start_transaction = begins && request.start_transaction;
   if (!begins) made.read_concern = {};
@@ -205,7 +206,6 @@ Task<Result<Response>> bulk_write(Context& context, Client& client, const Reques
   auto answer = co_await answering;
   if (answer.has_error()) co_return after_writes(request, std::move(answer.error()));
   answer->append_elements(totals.elements());
-  if (request.in_transaction && context.in_cluster()) answer->append_elements(recovery_token(context, request));
   co_return answer;
 }
 

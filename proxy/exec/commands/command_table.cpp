@@ -350,6 +350,7 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
   } else {
     note_answer(context, client, *spec, request, taken, *result);
     response = *std::move(result);
+    tell_recovery_token(context, request, *response);
     if (context.shared.fail_command.on()) [[unlikely]]
       fail_write_concern(context, client, request, *response);
   }

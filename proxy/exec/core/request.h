@@ -70,6 +70,7 @@ struct Request {
   std::shared_ptr<const BsonDoc> owned_write_concern{};
   bool sets_variables = false;  // it has `let`, or runtimeConstants, which routers give to shards
   bool encrypted = false;       // it has encryptionInformation (Queryable Encryption)
+  bool of_many = false;         // one group of a bulkWrite of several operations, which have one txnNumber
   bool answers_router = false;  // its answer is needed whole, to be read here
 
   bool retryable_write() const noexcept { return txn_number.has_value() && !in_transaction; }

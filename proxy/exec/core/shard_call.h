@@ -27,8 +27,8 @@ class RoutedBy {
                           const catalog::Database* database = nullptr) noexcept {
     return {What::sharded, &routing, database};
   }
-  // All shards, those without chunks, too: a write to each document that matches, outside of a transaction. A shard that
-  // checked a version would refuse in the middle of it, once a chunk has moved, with some documents written
+  // All shards, those without chunks, too: a write to each document that matches, outside of a transaction. A shard
+  // that checked a version would refuse in the middle of it, once a chunk has moved, with some documents written
   // (OpObserverShardingImpl of 4.2 to 6.0; later ones after each yield): it could not be sent again.
   static RoutedBy multi_write(const catalog::CollectionRouting& routing) noexcept {
     return {What::multi_write, &routing, nullptr};

@@ -1,5 +1,5 @@
 // Refusals of shards that know a newer routing table than the command came with. They come before anything of the
-// operation is executed, but for a multi-write that was sent to its only shard with a version: a chunk may have moved in
+// operation is executed, but for a multi-write that went to its only shard with a version: a chunk may have moved in
 // its middle (RoutedBy::multi_write).
 #pragma once
 

@@ -312,7 +312,8 @@ Task<Result<Response>> find_on_many(Context& context, Client& client, const Requ
   if (failed) co_return *failed;
   *body = BsonDoc();
   room->release();
-  if (passes) {
+  // (A server that takes no batchSize of 0 has sent documents.)
+  if (passes && cursor->passes_through()) {
     auto passing = pass_first_batch(context, request, find, std::move(cursor));
     co_return co_await passing;
   }

@@ -161,8 +161,7 @@ Answer to_owners(Context& context, const Request& request, Tolerate tolerate, bo
   const catalog::ShardSet shards = all ? request.routes->all_shards() : targets->shards;
   const RoutedBy by = all ? RoutedBy::nothing() : targets->by();
   if (targets->shards.size() == 1 && !raw) {
-    auto forwarded = co_await forward_to_shard(context, request, targets->shards.front(), targets->by(), options);
-    co_return with_recovery_token(context, request, std::move(forwarded));
+    co_return co_await forward_to_shard(context, request, targets->shards.front(), targets->by(), options);
   }
   Fanned fanned = co_await fan_out(context, request, shards, by, options);
   const bool drops = request.name == "dropIndexes" || request.name == "deleteIndexes";
@@ -184,7 +183,7 @@ Answer to_owners(Context& context, const Request& request, Tolerate tolerate, bo
   Response response(std::move(merged.reply));
   response.failed = !merged.ok;
   if (response.failed) response.failure_code = failure_code(DocView::trusted(response.pieces().front().iov_base));
-  co_return with_recovery_token(context, request, std::move(response));
+  co_return std::move(response);
 }
 
 // Does another server of the cluster change the collection for us? Its database's primary shard, or the config servers.
@@ -279,7 +278,7 @@ Answer create_on_primary(Context& context, const Request& request) {
     auto looking = exists_as_wanted(context, request);
     if (co_await looking) co_return ok_response();
   }
-  co_return with_recovery_token(context, request, std::move(forwarded));
+  co_return std::move(forwarded);
 }
 
 // The command to the shard has fields of its own beside these: they are not for clients.

@@ -278,8 +278,10 @@ Task<bool> relay_stream(Context& context, Transport& client, StreamReply& stream
   context.shared.metrics.streamed_replies.add();
   if (stream.times_for) relay.times = times_for_client(context, *stream.times_for, 0);
   // The cursor id and later times are filled in at the end.
-  CursorReplyFrame frame = frame_cursor_reply(stream.batch_name, stream.batch_bytes, 0, stream.cursor->ns, false,
-                                              relay.times, {.at_cluster_time = stream.cursor->at_cluster_time});
+  const BsonDoc end =
+      BsonWriter().append_elements(stream.recovery_token.view()).append_elements(relay.times.view()).finish();
+  CursorReplyFrame frame = frame_cursor_reply(stream.batch_name, stream.batch_bytes, 0, stream.cursor->ns, false, end,
+                                              {.at_cluster_time = stream.cursor->at_cluster_time});
   const Step step = co_await run(relay, frame, request_id, response_to, first_tried);
   if (step != Step::passed) {
     stream.reply.lease->mark_broken();

@@ -32,6 +32,7 @@ struct StreamReply {
   ActiveCursor cursor;           // registered; its remote gets its id when the end of the reply was read
   std::size_t remote = 0;        // that sent the batch
   bool shard_id_known = false;   // the shard's cursor id stands before the batch
+  BsonDoc recovery_token{};      // {recoveryToken: …} inside a transaction
   std::optional<auth::TimeTrust> times_for;  // of one clock: the reply ends with the times, for a client trusted so far
 };
 

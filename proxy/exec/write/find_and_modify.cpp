@@ -81,14 +81,13 @@ Task<Result<Response>> modify(Context& context, const Request& request, const St
   auto outcomes = co_await call;
   ShardOutcome& outcome = outcomes.front();
   if (!would_move(outcome) || !request.txn_number) {
-    co_return with_recovery_token(context, request, passed_on(std::move(outcome)));
+    co_return passed_on(std::move(outcome));
   }
   const std::string_view collection = request.body.first().as_string();
   const bool wants_new = request.body["new"].truthy();
   if (request.in_transaction) {
     SPILLWAY_CO_TRY(moved, co_await move_document(context, request, collection, routing, outcome.body()));
-    co_return with_recovery_token(context, request,
-                                  counted_reply(context, moved_modify_reply(outcome.body(), *moved, wants_new)));
+    co_return counted_reply(context, moved_modify_reply(outcome.body(), *moved, wants_new));
   }
   const DocView sent = body_of(command.command);
   const BsonDoc body = BsonWriter().append_elements(sent, std::not_fn(is_generic_argument)).finish();

@@ -38,7 +38,7 @@ Task<Result<Response>> call_for_write(Context& context, const Request& request,
                                       ShardCommand command) {
   auto call = call_shard(context, command, write_options(context, request));
   ShardOutcome outcome = co_await call;
-  co_return with_recovery_token(context, request, passed_on(std::move(outcome)));
+  co_return passed_on(std::move(outcome));
 }
 
 Task<Result<Response>> forward_write(Context& context, const Request& request,
@@ -381,8 +381,7 @@ Task<Result<Response>> run_rounds(WriteRun& run, const Client& client) {
   while (!finishing.step(entries_per_step)) {
     if (slice.is_over(4 * limits::kib)) co_await slice.next();
   }
-  co_return with_recovery_token(run.context, *run.request,
-                                counted_reply(run.context, std::move(finishing).take()));
+  co_return counted_reply(run.context, std::move(finishing).take());
 }
 
 // All operations went to one shard together. Goes on with what it has not executed for a stale table.
@@ -411,7 +410,7 @@ Task<Result<Response>> finish_whole(WriteRun& run, const Client& client, ShardOu
       }
     }
   }
-  co_return with_recovery_token(run.context, *run.request, passed_on(std::move(outcome)));
+  co_return passed_on(std::move(outcome));
 }
 
 // All operations go to one shard, but new documents need their _id.
@@ -579,7 +578,7 @@ Task<Result<Response>> run_acknowledged(Context& context, Client& client, const 
     auto running = run_batch(context, client, request, kind, routing, *std::move(outcome));
     co_return co_await running;
   }
-  co_return with_recovery_token(context, request, passed_on(*std::move(outcome)));
+  co_return passed_on(*std::move(outcome));
 }
 
 // Of an unacknowledged write the client learns nothing but that it was one.

@@ -331,7 +331,7 @@ Task<StepOutcome> move_one(WriteRun& run, std::uint32_t op, DocView document, co
       co_return result;
     }
     reply = moved_update_reply(refused->body(), *moved);
-  } else if (run.batch.size() > 1) {
+  } else if (run.batch.size() > 1 || run.request->of_many) {
     reply = Error(ErrorCode::invalid_options,
                   "Document shard key value updates that cause the doc to move shards must be sent with write batch of "
                   "size 1");

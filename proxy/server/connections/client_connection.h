@@ -112,6 +112,11 @@ class ClientConnection {
   BsonDoc state() const;
   bool go_on_here();
   bool leaves() const noexcept;
+  // After a refused message: was it asked to close, or to leave, meanwhile?
+  bool ends_between_requests() noexcept {
+    rests_ = !closing_ && leaves();
+    return closing_ || rests_;
+  }
   bool leave(DocView stream = {}, std::int32_t response_to = 0);
   Task<bool> go_on_streaming();
   bool reaches_older() const noexcept;

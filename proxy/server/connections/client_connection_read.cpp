@@ -197,6 +197,7 @@ Task<bool> ClientConnection::read_message(std::size_t have) {
       ahead = Buffer();
       if (admission == Admission::refused) {
         ahead = std::move(pipelined_);
+        if (ahead.size() == 0 && ends_between_requests()) co_return false;
         continue;
       }
       if (message_.size() < need.bytes) {
@@ -210,6 +211,7 @@ Task<bool> ClientConnection::read_message(std::size_t have) {
       if (inflated != Admission::refused) co_return inflated == Admission::taken;
       message_.reset();
       ahead = std::move(pipelined_);
+      if (ahead.size() == 0 && ends_between_requests()) co_return false;
       continue;
     }
     if (!keep_for_later(fresh)) co_return false;

@@ -899,6 +899,22 @@ TEST_CASE("killSessions without ids kills the user's sessions that other routers
   }
 }
 
+TEST_CASE("killAllSessions of users kills on shards by their digest, for shards do not know the users") {
+  FakeCluster cluster;
+  cluster.set_replica_sets();
+  CHECK(cluster.run("{'killAllSessions': [{'user': 'ann', 'db': 'app'}, {'user': 'bob', 'db': 'app'}], "
+                    "'$db': 'admin'}").view()["ok"].truthy());
+  for (std::uint16_t shard = 1; shard <= 2; ++shard) {
+    CHECK(cluster.sent_to(shard, "killAllSessions").empty());
+    const auto sent = cluster.sent_to(shard, "killAllSessionsByPattern");
+    REQUIRE(sent.size() == 1);
+    const DocView patterns = sent.front().view().first().as_document();
+    REQUIRE(patterns.count() == 2);
+    const DocView first = patterns.first().as_document();
+    CHECK(auth::text_of(first["uid"].as_binary().data) == auth::text_of(auth::session_uid("app", "ann").view()));
+  }
+}
+
 TEST_CASE("while the config servers are away, what is known serves and the rest fails") {
   FakeCluster cluster;
   cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);

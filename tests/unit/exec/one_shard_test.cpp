@@ -42,6 +42,19 @@ TEST_CASE("a getMore repeats the find's comment where the shard knows of it") {
   CHECK(router.shards.sent[1].command.view()["comment"].exists() == (version >= 9));
 }
 
+TEST_CASE("documents of a shard that was asked for none are the client's all the same") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  router.context().document_sizes.learn_mean("db.c", 1'000'000);  // a batch has no room: each shard's own passes
+  router.shards.answer = [](const Sent& sent) -> std::optional<std::string> {
+    CHECK(sent.command.view()["batchSize"].to_int64() == 0);
+    return "{'cursor': {'firstBatch': [{'_id': 1}], 'id': {'$numberLong': '0'}, 'ns': 'db.c'}, 'ok': 1.0}";
+  };
+  const std::string reply = router.run("{'find': 'c', 'filter': {}}");
+  const BsonDoc document = test::doc(reply);
+  CHECK(document.view().find_path("cursor.firstBatch").as_document().count() == 2);
+  CHECK(cursor_id(reply) == 0);
+}
+
 TEST_CASE("a listing over shards is read to its end in its session") {
   Router router(split_at("{'a': 1}", {"{'a': 10}"}));
   router.shards.answer = [](const Sent& sent) -> std::optional<std::string> {

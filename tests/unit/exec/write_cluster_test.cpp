@@ -550,6 +550,22 @@ TEST_CASE("in a transaction a later statement's stale table is the driver's to r
   CHECK(cluster.table.noted == Lines{"db.c"});
 }
 
+TEST_CASE("a reply in a transaction that has only read tells so, for a commit through another router",
+          "[write][cluster][transactions]") {
+  const std::string nothing = "{'cursor': {'firstBatch': [], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
+  const bool one = GENERATE(false, true);
+  Cluster cluster({{two_shards()}}, {nothing, nothing, "{'n': 1, 'readOnly': false, 'ok': 1.0}", nothing});
+  const auto find = [&](const char* begins) {
+    return cluster.router.run(std::string("{'find': 'c', 'filter': ") + (one ? "{'a': 1}" : "{}") +
+                              in_transaction(begins));
+  };
+  CHECK(field(find(", 'startTransaction': true"), "recoveryToken") == as_told("{}"));
+  if (one) return;
+  cluster.router.run("{'insert': 'c', 'documents': [{'_id': 1, 'a': 15}]" + in_transaction(""));
+  CHECK(cluster.router.run("{'find': 'c', 'filter': {'a': 1}" + in_transaction("")).find("recoveryShardId") !=
+        std::string::npos);
+}
+
 TEST_CASE("a statement's shards begin each with its first command, and two writers commit in two phases",
           "[write][cluster][transactions]") {
   Cluster cluster({{two_shards()}}, {"{'n': 1, 'readOnly': false, 'ok': 1.0}", "{'n': 1, 'readOnly': false, 'ok': 1.0}",
@@ -674,6 +690,29 @@ TEST_CASE("in a transaction a document whose key becomes another shard's is move
     CHECK(sent[3] == "s0 abortTransaction");
     CHECK(sent[4] == "s1 abortTransaction");
   }
+}
+
+TEST_CASE("one of several operations of a bulkWrite moves no document, since they have one number",
+          "[write][cluster][transactions]") {
+  const bool alone = GENERATE(false, true);
+  const std::string moves = would_move("{'_id': 7, 'a': 1}", "{'_id': 7, 'a': 15}");
+  Cluster cluster({{two_shards()}}, alone ? std::vector<std::string>{moves, moves, wrote_one, wrote_one, "{'ok': 1.0}"}
+                                          : std::vector<std::string>{moves, wrote_one});
+  cluster.router.shards.set_wire_version(25);
+  const std::string reply = cluster.router.run(
+      std::string("{'bulkWrite': 1, 'ordered': false, 'ops': "
+                  "[{'update': 0, 'filter': {'a': 1}, 'updateMods': {'$set': {'a': 15}}}") +
+      (alone ? "" : ", {'update': 0, 'filter': {'a': 2}, 'updateMods': {'$set': {'x': 1}}}") +
+      "], 'nsInfo': [{'ns': 'db.c'}], '$db': 'admin', " + test::session_fields +
+      ", 'txnNumber': {'$numberLong': '1'}}");
+  CAPTURE(reply);
+  CHECK(number(reply, "nErrors") == (alone ? 0 : 1));
+  CHECK((reply.find("'code' : 72") != std::string::npos) == !alone);
+  bool begins = false;
+  for (const test::Sent& one : cluster.router.shards.sent) {
+    begins = begins || one.command.view()["startTransaction"].exists();
+  }
+  CHECK(begins == alone);
 }
 
 TEST_CASE("while its collection gets another key, a document may have to move by that one", "[write][cluster]") {

@@ -797,6 +797,20 @@ TEST_CASE("a command of several steps begins its transaction with the first", "[
                                           "update within"});
 }
 
+TEST_CASE("a numbered write whose reply found no memory is to be sent again with its number") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  router.shards.answer = count_all;
+  Error no_memory(ErrorCode::ingress_request_rate_limit_exceeded, "no memory");
+  no_memory.labels = {"SystemOverloadedError", "RetryableError"};
+  const bool sent = GENERATE(false, true);
+  (sent ? router.shards.fails_sent : router.shards.fails_unsent) = no_memory;
+  const std::string command = std::string("{'findAndModify': 'c', 'query': {'a': 1}, 'update': {'$inc': {'n': 1}}, ") +
+                              test::session_fields + ", 'txnNumber': {'$numberLong': '1'}}";
+  const std::string refused = compact(router.run(command));
+  CHECK(refused.find("'code':462,") != std::string::npos);
+  CHECK((refused.find("'RetryableWriteError'") != std::string::npos) == sent);
+}
+
 TEST_CASE("a first statement that found no memory begins its transaction when it is sent again", "[transactions]") {
   Router router(split_at("{'a': 1}", {"{'a': 10}"}));
   router.shards.answer = count_all;
