@@ -1,8 +1,8 @@
 // Clients that another process has passed to this one.
 #include <limits>
 
-#include "proxy/exec/core/metrics.h"
-#include "proxy/exec/core/transaction_table.h"
+#include "proxy/exec/counters/metrics.h"
+#include "proxy/exec/tables/transaction_table.h"
 #include "tests/sim/sim_support.h"
 
 namespace spillway::test {

@@ -33,7 +33,7 @@ LAYERS = {
 
 # The rooms of a layer, bottom up: a room includes only itself and those before it.
 ROOMS = {
-    "proxy/exec": ("core", "cluster", "sharding", "cursors", "streams", "access", "read", "write", "schema", "admin", "commands"),
+    "proxy/exec": ("counters", "tables", "core", "cluster", "sharding", "cursors", "streams", "access", "read", "write", "schema", "admin", "commands"),
     "proxy/pipeline": ("values", "expressions", "stages", "split"),
     "proxy/server": ("system", "traces", "connections", "admin", "reload", "life", "tools"),
 }

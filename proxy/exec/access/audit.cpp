@@ -16,7 +16,7 @@
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/context.h"
-#include "proxy/exec/core/process_facts.h"
+#include "proxy/exec/counters/process_facts.h"
 
 namespace spillway::exec {
 

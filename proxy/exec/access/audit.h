@@ -12,7 +12,7 @@
 
 #include "cursor/bson_writer.h"
 #include "cursor/error.h"
-#include "proxy/exec/core/metrics.h"
+#include "proxy/exec/counters/metrics.h"
 
 namespace spillway::exec {
 

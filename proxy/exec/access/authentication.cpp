@@ -14,9 +14,9 @@
 #include "proxy/exec/access/audit.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
-#include "proxy/exec/core/failed_logins.h"
-#include "proxy/exec/core/limits.h"
-#include "proxy/exec/core/metrics.h"
+#include "proxy/exec/counters/metrics.h"
+#include "proxy/exec/tables/failed_logins.h"
+#include "proxy/exec/tables/limits.h"
 
 namespace spillway::exec {
 

@@ -7,8 +7,8 @@
 #include "proxy/config/parameters.h"
 #include "proxy/exec/access/authentication.h"
 #include "proxy/exec/core/client.h"
-#include "proxy/exec/core/metrics.h"
-#include "proxy/exec/core/session_owners.h"
+#include "proxy/exec/counters/metrics.h"
+#include "proxy/exec/tables/session_owners.h"
 
 namespace spillway::exec {
 

@@ -15,11 +15,11 @@
 #include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
-#include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/process_memory.h"
-#include "proxy/exec/core/session_owners.h"
-#include "proxy/exec/core/transaction_table.h"
+#include "proxy/exec/counters/metrics.h"
 #include "proxy/exec/cursors/cursor_ops.h"
+#include "proxy/exec/tables/session_owners.h"
+#include "proxy/exec/tables/transaction_table.h"
 #include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {

@@ -1,4 +1,4 @@
-// Transactions: what commands do about the table of them (core/transaction_table.h), and messages to shards.
+// Transactions: what commands do about the table of them (tables/transaction_table.h), and messages to shards.
 #pragma once
 
 #include <chrono>
@@ -6,7 +6,7 @@
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/request.h"
 #include "proxy/exec/core/response.h"
-#include "proxy/exec/core/transaction_table.h"
+#include "proxy/exec/tables/transaction_table.h"
 
 namespace spillway::exec {
 

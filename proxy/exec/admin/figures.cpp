@@ -15,14 +15,14 @@
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/admin/live_status.h"
 #include "proxy/exec/cluster/cluster_table.h"
-#include "proxy/exec/core/connection_counts.h"
-#include "proxy/exec/core/failed_logins.h"
 #include "proxy/exec/core/life_cycle.h"
-#include "proxy/exec/core/limits.h"
-#include "proxy/exec/core/process_facts.h"
-#include "proxy/exec/core/slow_shapes.h"
-#include "proxy/exec/core/transaction_table.h"
+#include "proxy/exec/counters/connection_counts.h"
+#include "proxy/exec/counters/process_facts.h"
+#include "proxy/exec/counters/slow_shapes.h"
 #include "proxy/exec/sharding/router_answers.h"
+#include "proxy/exec/tables/failed_logins.h"
+#include "proxy/exec/tables/limits.h"
+#include "proxy/exec/tables/transaction_table.h"
 
 namespace spillway::exec {
 

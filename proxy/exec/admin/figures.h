@@ -12,8 +12,8 @@
 #include "cursor/registry.h"
 #include "proxy/exec/admin/metrics_text.h"
 #include "proxy/exec/admin/status_facts.h"
-#include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/process_memory.h"
+#include "proxy/exec/counters/metrics.h"
 
 namespace spillway::exec {
 

@@ -6,10 +6,10 @@
 #include "proxy/exec/access/authentication.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/life_cycle.h"
-#include "proxy/exec/core/process_facts.h"
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/response.h"
 #include "proxy/exec/core/wire_version.h"
+#include "proxy/exec/counters/process_facts.h"
 
 namespace spillway::exec {
 

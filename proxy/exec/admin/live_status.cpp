@@ -16,10 +16,10 @@
 #include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/life_cycle.h"
-#include "proxy/exec/core/metrics.h"
-#include "proxy/exec/core/process_facts.h"
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/request.h"
+#include "proxy/exec/counters/metrics.h"
+#include "proxy/exec/counters/process_facts.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 
 namespace spillway::exec {

@@ -10,7 +10,7 @@
 
 #include "proxy/exec/admin/status_facts.h"
 #include "proxy/exec/core/context.h"
-#include "proxy/exec/core/slow_shapes.h"
+#include "proxy/exec/counters/slow_shapes.h"
 
 namespace spillway::exec {
 

@@ -22,8 +22,8 @@
 #include "proxy/exec/core/ask_workers.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
-#include "proxy/exec/core/process_facts.h"
 #include "proxy/exec/core/wire_version.h"
+#include "proxy/exec/counters/process_facts.h"
 #include "proxy/exec/sharding/router_answers.h"
 #include "proxy/wire/hello.h"
 

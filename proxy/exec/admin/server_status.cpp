@@ -3,8 +3,8 @@
 
 #include "proxy/exec/admin/figures.h"
 #include "proxy/exec/core/ask_workers.h"
-#include "proxy/exec/core/process_facts.h"
 #include "proxy/exec/core/wire_version.h"
+#include "proxy/exec/counters/process_facts.h"
 
 namespace spillway::exec {
 

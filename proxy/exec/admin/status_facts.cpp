@@ -5,8 +5,8 @@
 #include "allocator/release.h"
 #include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/core/client.h"
-#include "proxy/exec/core/connection_counts.h"
 #include "proxy/exec/core/process_memory.h"
+#include "proxy/exec/counters/connection_counts.h"
 
 namespace spillway::exec {
 

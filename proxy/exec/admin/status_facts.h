@@ -11,7 +11,7 @@
 #include "proxy/cluster/catalog_cache.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/context.h"
-#include "proxy/exec/core/metrics.h"
+#include "proxy/exec/counters/metrics.h"
 
 namespace spillway::exec {
 

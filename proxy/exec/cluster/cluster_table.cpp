@@ -12,9 +12,9 @@
 #include "proxy/exec/cluster/cluster_router.h"
 #include "proxy/exec/core/ask_workers.h"
 #include "proxy/exec/core/forward.h"
-#include "proxy/exec/core/process_facts.h"
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/wire_version.h"
+#include "proxy/exec/counters/process_facts.h"
 #include "proxy/shard/connection_string.h"
 
 namespace spillway::exec {

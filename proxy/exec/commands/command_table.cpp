@@ -22,14 +22,14 @@
 #include "proxy/exec/commands/stable_stages.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/cluster_fields.h"
-#include "proxy/exec/core/connection_counts.h"
 #include "proxy/exec/core/fail_command.h"
-#include "proxy/exec/core/limits.h"
-#include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/stale.h"
-#include "proxy/exec/core/transaction_table.h"
+#include "proxy/exec/counters/connection_counts.h"
+#include "proxy/exec/counters/metrics.h"
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/read/aggregate.h"
+#include "proxy/exec/tables/limits.h"
+#include "proxy/exec/tables/transaction_table.h"
 #include "proxy/wire/op_msg.h"
 
 namespace spillway::exec {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "cursor/registry.h"
-#include "proxy/exec/core/transaction_table.h"
 #include "proxy/exec/cursors/cursor_ops.h"
+#include "proxy/exec/tables/transaction_table.h"
 
 namespace spillway::exec {
 

@@ -6,8 +6,8 @@
 #include "proxy/exec/commands/command_table.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/fail_command.h"
-#include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/stale.h"
+#include "proxy/exec/counters/metrics.h"
 #include "proxy/exec/read/aggregate.h"
 #include "proxy/shard/topology.h"
 

@@ -3,9 +3,9 @@
 #include "allocator/memory_layer.h"
 #include "proxy/exec/access/audit.h"
 #include "proxy/exec/cluster/cluster_table.h"
-#include "proxy/exec/core/failed_logins.h"
 #include "proxy/exec/core/tracer.h"
-#include "proxy/exec/core/transaction_table.h"
+#include "proxy/exec/tables/failed_logins.h"
+#include "proxy/exec/tables/transaction_table.h"
 
 namespace spillway::exec {
 

@@ -8,7 +8,7 @@
 #include "proxy/exec/access/authentication.h"
 #include "proxy/exec/admin/live_status.h"
 #include "proxy/exec/core/client.h"
-#include "proxy/exec/core/slow_shapes.h"
+#include "proxy/exec/counters/slow_shapes.h"
 #include "proxy/exec/streams/stream.h"
 
 namespace spillway::exec {

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "proxy/base/clock.h"
-#include "proxy/exec/core/connection_counts.h"
-#include "proxy/exec/core/limits.h"
-#include "proxy/exec/core/login.h"
-#include "proxy/exec/core/open_clients.h"
+#include "proxy/exec/counters/connection_counts.h"
+#include "proxy/exec/tables/limits.h"
+#include "proxy/exec/tables/login.h"
+#include "proxy/exec/tables/open_clients.h"
 #include "proxy/shard/interrupt.h"
 
 namespace spillway::exec {

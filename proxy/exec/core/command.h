@@ -35,7 +35,7 @@ enum class Trait : std::uint16_t {
   makes_database = 1 << 3,  // in a cluster: a database that does not exist is made first
   cluster_only = 1 << 4,    // unknown where the table is the configuration's
   test_only = 1 << 5,       // unknown unless setParameter.enableTestCommands
-  // Lets a client finish or give back what it has begun, log in and log out. No limit of operations (core/limits.h)
+  // Lets a client finish or give back what it has begun, log in and log out. No limit of operations (tables/limits.h)
   // refuses it: otherwise no client could get below its limit again.
   drains = 1 << 6,
   opens_cursor = 1 << 7,    // it may hold more memory afterwards

@@ -4,8 +4,8 @@
 
 #include "allocator/small_blocks.h"
 #include "proxy/base/memory_wait.h"
-#include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/process_memory.h"
+#include "proxy/exec/counters/metrics.h"
 #include "proxy/shard/connection.h"
 #include "proxy/wire/cursor_reply.h"
 

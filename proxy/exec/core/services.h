@@ -58,18 +58,18 @@ struct Services {
 
   // Settings, counters, the process
   Parameters& parameters;     // config/parameters.h
-  const ProcessFacts& facts;  // exec/core/process_facts.h
-  Metrics& metrics;           // exec/core/metrics.h
+  const ProcessFacts& facts;  // exec/counters/process_facts.h
+  Metrics& metrics;           // exec/counters/metrics.h
   LifeCycle& life;            // exec/core/life_cycle.h
   FailCommand& fail_command;  // exec/core/fail_command.h; off unless test commands are enabled
   FailCommand& fail_get_more;  // failGetMoreAfterCursorCheckout, likewise
-  SlowShapes& slow_shapes;    // exec/core/slow_shapes.h
+  SlowShapes& slow_shapes;    // exec/counters/slow_shapes.h
   const std::unique_ptr<Tracer>& tracer;  // exec/core/tracer.h; null: no command is traced
 
   // Connections
-  ConnectionCounts& connections;  // exec/core/connection_counts.h
-  OpenClients& open_clients;      // exec/core/open_clients.h
-  Limits& limits;                 // exec/core/limits.h; of users and addresses
+  ConnectionCounts& connections;  // exec/counters/connection_counts.h
+  OpenClients& open_clients;      // exec/tables/open_clients.h
+  Limits& limits;                 // exec/tables/limits.h; of users and addresses
   std::atomic<std::int64_t>& next_operation_id;
 
   // Users and sessions
@@ -77,10 +77,10 @@ struct Services {
   auth::UserDirectory& users;                       // auth/users.h
   const std::optional<std::uint16_t>& users_from;   // the shard whose users log in here, too
   const bool& users_of_cluster;                     // users_from are the config servers
-  SessionOwners& session_owners;                    // exec/core/session_owners.h; kept with authorization only
-  const std::unique_ptr<FailedLogins>& failed_logins;      // exec/core/failed_logins.h; never null
+  SessionOwners& session_owners;                    // exec/tables/session_owners.h; kept with authorization only
+  const std::unique_ptr<FailedLogins>& failed_logins;      // exec/tables/failed_logins.h; never null
   const std::unique_ptr<AuditLog>& audit;                  // exec/access/audit.h; null: nothing is audited
-  const std::unique_ptr<TransactionTable>& transactions;   // exec/core/transaction_table.h; never null
+  const std::unique_ptr<TransactionTable>& transactions;   // exec/tables/transaction_table.h; never null
 
   // The cluster
   const std::shared_ptr<const catalog::RoutingSnapshot>& routing;  // the start's; later ones: Context::router

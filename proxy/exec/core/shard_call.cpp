@@ -10,7 +10,7 @@
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/life_cycle.h"
 #include "proxy/exec/core/process_memory.h"
-#include "proxy/exec/core/transaction_table.h"
+#include "proxy/exec/tables/transaction_table.h"
 #include "proxy/shard/connection.h"
 #include "proxy/shard/message_turns.h"
 #include "proxy/wire/cursor_reply.h"

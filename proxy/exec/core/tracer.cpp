@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "proxy/exec/core/metrics.h"
+#include "proxy/exec/counters/metrics.h"
 
 namespace spillway::exec {
 

@@ -4,14 +4,14 @@
 
 #include "cursor/registry.h"
 #include "proxy/exec/core/forward.h"
-#include "proxy/exec/core/limits.h"
-#include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/process_memory.h"
+#include "proxy/exec/counters/metrics.h"
 #include "proxy/exec/cursors/batch_builder.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/read_ahead.h"
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/cursors/working_set.h"
+#include "proxy/exec/tables/limits.h"
 
 namespace spillway::exec {
 

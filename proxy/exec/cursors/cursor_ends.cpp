@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "allocator/memory_layer.h"
-#include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/shard_call.h"
+#include "proxy/exec/counters/metrics.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 
 namespace spillway::exec {

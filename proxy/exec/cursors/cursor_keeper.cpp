@@ -15,11 +15,11 @@
 #include "proxy/exec/core/ask_workers.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/life_cycle.h"
-#include "proxy/exec/core/metrics.h"
-#include "proxy/exec/core/open_clients.h"
 #include "proxy/exec/core/process_memory.h"
+#include "proxy/exec/counters/metrics.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/parking.h"
+#include "proxy/exec/tables/open_clients.h"
 
 namespace spillway::exec {
 

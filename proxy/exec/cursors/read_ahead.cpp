@@ -12,10 +12,10 @@
 #include "proxy/config/parameters.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/life_cycle.h"
-#include "proxy/exec/core/limits.h"
-#include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/process_memory.h"
+#include "proxy/exec/counters/metrics.h"
 #include "proxy/exec/cursors/cursor_ops.h"
+#include "proxy/exec/tables/limits.h"
 
 namespace spillway::exec {
 

@@ -7,8 +7,8 @@
 
 #include "allocator/pressure.h"
 #include "proxy/base/memory_wait.h"
-#include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/process_memory.h"
+#include "proxy/exec/counters/metrics.h"
 #include "proxy/exec/cursors/cursor_keeper.h"
 
 namespace spillway::exec {

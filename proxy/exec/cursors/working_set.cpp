@@ -9,8 +9,8 @@
 
 #include "allocator/pressure.h"
 #include "allocator/small_blocks.h"
-#include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/process_memory.h"
+#include "proxy/exec/counters/metrics.h"
 #include "proxy/exec/cursors/cursor_keeper.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/take_memory.h"

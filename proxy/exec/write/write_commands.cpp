@@ -16,10 +16,10 @@
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
-#include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/repeat.h"
 #include "proxy/exec/core/stale.h"
+#include "proxy/exec/counters/metrics.h"
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/sharding/run_by_form.h"
 #include "proxy/exec/write/write_commands.h"
@@ -126,7 +126,7 @@ Result<void> plan_one(const WriteCommand& command, std::size_t i, const catalog:
   op.bytes = static_cast<std::uint32_t>(ChildMessage::bytes_of({document, new_id_of(op), 0}));
   op.refused = target.has_error();
   if (op.refused) return {};
-  op.everywhere = routing != nullptr && send_everywhere(*target, all_shards);
+  op.everywhere = send_everywhere(*target, all_shards);
   op.shards = std::move(target->shards);
   // Without a number the shard refuses what would move.
   op.route = target->route == Route::moves && !command.numbered ? Route::one : target->route;
@@ -173,8 +173,7 @@ Task<Result<RecycledVector<PlannedWrite>>> plan(TimeSlice& slice, const WriteCom
                                                 const catalog::CollectionRouting* routing,
                                                 const Request& request) {
   const catalog::ShardIndex primary = request.routes->primary_shard(request.db);
-  const bool may_send_everywhere = request.routes->in_cluster() && !request.in_transaction;
-  const auto all_shards = may_send_everywhere ? std::optional(request.routes->all_shards()) : std::nullopt;
+  const auto all_shards = shards_for_multi_writes(request, *request.routes, routing);
   RecycledVector<PlannedWrite> planned(command.ops.size());
   const bool hashes_together = routing != nullptr && command.kind == WriteKind::insert && !routing->is_time_series();
   for (std::size_t i = 0; hashes_together && i < planned.size();) {

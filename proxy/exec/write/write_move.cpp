@@ -7,7 +7,7 @@
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/repeat.h"
-#include "proxy/exec/core/transaction_table.h"
+#include "proxy/exec/tables/transaction_table.h"
 #include "proxy/exec/write/write_run.h"
 #include "proxy/wire/cursor_reply.h"
 

@@ -17,6 +17,14 @@
 
 namespace spillway::exec {
 
+// For send_everywhere(). nullopt: no multi-write goes to other shards than its target's. A shard that has nothing of a
+// time series would refuse it (NamespaceNotFound).
+inline std::optional<catalog::ShardSet> shards_for_multi_writes(const Request& request, const Routes& routes,
+                                                                const catalog::CollectionRouting* routing) {
+  const bool may = routes.in_cluster() && !request.in_transaction && routing != nullptr && !routing->is_time_series();
+  return may ? std::optional(routes.all_shards()) : std::nullopt;
+}
+
 // Belongs to one command's coroutine, on its worker.
 struct WriteRun {
   Context& context;
@@ -37,10 +45,7 @@ struct WriteRun {
   bool collection_missing = false;  // they refused, for the router is to make the collection
   std::optional<Routes> newer_routes{};
 
-  // For send_everywhere(). nullopt: no multi-write goes to other shards than its target's.
-  std::optional<catalog::ShardSet> all_shards() const {
-    return may_send_again() ? std::optional(routes->all_shards()) : std::nullopt;
-  }
+  std::optional<catalog::ShardSet> all_shards() const { return shards_for_multi_writes(*request, *routes, routing); }
   RoutedBy by(bool everywhere) const { return everywhere ? RoutedBy::multi_write(*routing) : by(); }
   RoutedBy by() const { return RoutedBy::collection(routing, routes->database(request->db)); }
   // Within a transaction the router sends nothing again.

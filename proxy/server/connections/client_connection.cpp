@@ -14,13 +14,13 @@
 #include "proxy/exec/access/authorization.h"
 #include "proxy/exec/commands/command_trace.h"
 #include "proxy/exec/commands/op_query_commands.h"
-#include "proxy/exec/core/limits.h"
-#include "proxy/exec/core/metrics.h"
-#include "proxy/exec/core/open_clients.h"
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/tracer.h"
-#include "proxy/exec/core/transaction_table.h"
+#include "proxy/exec/counters/metrics.h"
 #include "proxy/exec/streams/stream.h"
+#include "proxy/exec/tables/limits.h"
+#include "proxy/exec/tables/open_clients.h"
+#include "proxy/exec/tables/transaction_table.h"
 #include "proxy/wire/op_msg_parser.h"
 
 namespace spillway::server {

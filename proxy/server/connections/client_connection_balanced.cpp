@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "proxy/base/log.h"
-#include "proxy/exec/core/metrics.h"
+#include "proxy/exec/counters/metrics.h"
 #include "proxy/server/connections/client_connection.h"
 
 namespace spillway::server {

@@ -15,8 +15,8 @@
 
 #include "proxy/base/log.h"
 #include "proxy/base/pacing.h"
-#include "proxy/exec/core/connection_counts.h"
-#include "proxy/exec/core/metrics.h"
+#include "proxy/exec/counters/connection_counts.h"
+#include "proxy/exec/counters/metrics.h"
 
 namespace spillway::server {
 

@@ -11,10 +11,10 @@
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/cluster/cluster_router.h"
 #include "proxy/exec/cluster/cluster_table.h"
-#include "proxy/exec/core/connection_counts.h"
 #include "proxy/exec/core/process_memory.h"
-#include "proxy/exec/core/transaction_table.h"
+#include "proxy/exec/counters/connection_counts.h"
 #include "proxy/exec/cursors/cursor_ops.h"
+#include "proxy/exec/tables/transaction_table.h"
 
 namespace spillway::server {
 

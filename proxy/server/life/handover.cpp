@@ -25,9 +25,9 @@
 #include "proxy/base/log.h"
 #include "proxy/config/parameters.h"
 #include "proxy/exec/core/life_cycle.h"
-#include "proxy/exec/core/process_facts.h"
 #include "proxy/exec/core/process_memory.h"
-#include "proxy/exec/core/transaction_table.h"
+#include "proxy/exec/counters/process_facts.h"
+#include "proxy/exec/tables/transaction_table.h"
 
 namespace spillway::server {
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "proxy/base/log.h"
-#include "proxy/exec/core/connection_counts.h"
 #include "proxy/exec/core/life_cycle.h"
+#include "proxy/exec/counters/connection_counts.h"
 
 namespace spillway::server {
 

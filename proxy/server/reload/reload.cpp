@@ -12,9 +12,9 @@
 #include "proxy/config/parameters.h"
 #include "proxy/config/table.h"
 #include "proxy/exec/admin/local_parameters.h"
-#include "proxy/exec/core/failed_logins.h"
 #include "proxy/exec/core/life_cycle.h"
-#include "proxy/exec/core/limits.h"
+#include "proxy/exec/tables/failed_logins.h"
+#include "proxy/exec/tables/limits.h"
 
 namespace spillway::server {
 

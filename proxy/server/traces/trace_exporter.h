@@ -19,7 +19,7 @@
 #include "proxy/base/tcp_transport.h"
 #include "proxy/base/tls_context.h"
 #include "proxy/config/http_endpoint.h"
-#include "proxy/exec/core/metrics.h"
+#include "proxy/exec/counters/metrics.h"
 #include "proxy/server/traces/otlp.h"
 #include "proxy/shard/waiter.h"
 

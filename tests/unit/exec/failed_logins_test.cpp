@@ -1,4 +1,4 @@
-#include "proxy/exec/core/failed_logins.h"
+#include "proxy/exec/tables/failed_logins.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,5 +1,5 @@
 // Limits of users and addresses, on time that a test moves.
-#include "proxy/exec/core/limits.h"
+#include "proxy/exec/tables/limits.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "proxy/exec/core/splice_choice.h"
+#include "proxy/exec/counters/splice_choice.h"
 
 #include <catch2/catch.hpp>
 

@@ -5,8 +5,8 @@
 
 #include <random>
 
-#include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/process_memory.h"
+#include "proxy/exec/counters/metrics.h"
 #include "tests/unit/exec/write_router.h"
 
 namespace spillway::exec {

@@ -1216,6 +1216,12 @@ TEST_CASE("measurements of a sharded time series go to the shards of their bucke
     CHECK(number(reply, "n") == 3);
     CHECK(cluster.router.shards.sent.size() == 3);
     CHECK(collection_of(cluster.router.shards.sent.back()) == "system.buckets.c");
+    // A shard that has nothing of the series would refuse it.
+    for (const test::Sent& sent : cluster.router.shards.sent) {
+      const auto version = catalog::read_chunk_version(sent.command.view()["shardVersion"]);
+      REQUIRE(version.has_value());
+      CHECK_FALSE(*version == catalog::ChunkVersion::ignored());
+    }
   }
   SECTION("what would need one measurement of many shards is refused") {
     Cluster cluster(std::move(states), {});

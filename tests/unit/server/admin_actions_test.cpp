@@ -10,7 +10,7 @@
 
 #include "cursor/registry.h"
 #include "proxy/exec/access/audit.h"
-#include "proxy/exec/core/failed_logins.h"
+#include "proxy/exec/tables/failed_logins.h"
 #include "tests/support/fake_gateway.h"
 
 namespace spillway::server {

@@ -1,4 +1,4 @@
-#include "proxy/exec/core/slow_shapes.h"
+#include "proxy/exec/counters/slow_shapes.h"
 
 #include <algorithm>
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "proxy/exec/core/command_times.h"
+#include "proxy/exec/counters/command_times.h"
 
 namespace spillway::exec {
 

@@ -1,4 +1,4 @@
-#include "proxy/exec/core/participants.h"
+#include "proxy/exec/tables/participants.h"
 
 #include <algorithm>
 

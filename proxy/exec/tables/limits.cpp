@@ -1,4 +1,4 @@
-#include "proxy/exec/core/limits.h"
+#include "proxy/exec/tables/limits.h"
 
 #include <fmt/format.h>
 

@@ -25,8 +25,8 @@
 #include "cursor/error.h"
 #include "cursor/session_id.h"
 #include "proxy/base/clock.h"
-#include "proxy/exec/core/participants.h"
-#include "proxy/exec/core/session_turns.h"
+#include "proxy/exec/tables/participants.h"
+#include "proxy/exec/tables/session_turns.h"
 
 namespace spillway::exec {
 

@@ -1,4 +1,4 @@
-#include "proxy/exec/core/transaction_table.h"
+#include "proxy/exec/tables/transaction_table.h"
 
 #include <fmt/format.h>
 

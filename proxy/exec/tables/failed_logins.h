@@ -17,7 +17,7 @@
 #include "allocator/mutex.h"
 #include "proxy/base/clock.h"
 #include "proxy/base/log_pace.h"
-#include "proxy/exec/core/metrics.h"
+#include "proxy/exec/counters/metrics.h"
 
 namespace spillway::exec {
 

@@ -26,7 +26,7 @@
 #include "proxy/base/log_pace.h"
 #include "proxy/base/token_bucket.h"
 #include "proxy/config/limit_settings.h"
-#include "proxy/exec/core/metrics.h"
+#include "proxy/exec/counters/metrics.h"
 
 namespace spillway::exec {
 

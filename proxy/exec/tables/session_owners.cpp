@@ -1,4 +1,4 @@
-#include "proxy/exec/core/session_owners.h"
+#include "proxy/exec/tables/session_owners.h"
 
 #include <algorithm>
 

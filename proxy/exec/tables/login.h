@@ -8,7 +8,7 @@
 #include "proxy/auth/scram.h"
 #include "proxy/auth/users.h"
 #include "proxy/base/transport.h"
-#include "proxy/exec/core/session_owners.h"
+#include "proxy/exec/tables/session_owners.h"
 
 namespace spillway::exec {
 

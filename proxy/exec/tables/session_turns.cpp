@@ -1,4 +1,4 @@
-#include "proxy/exec/core/session_turns.h"
+#include "proxy/exec/tables/session_turns.h"
 
 #include <algorithm>
 #include <utility>

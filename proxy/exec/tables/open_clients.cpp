@@ -1,4 +1,4 @@
-#include "proxy/exec/core/open_clients.h"
+#include "proxy/exec/tables/open_clients.h"
 
 #include "absl/hash/hash.h"
 #include "proxy/base/clock.h"
