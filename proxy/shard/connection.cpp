@@ -381,6 +381,16 @@ Task<Result<Buffer>> Connection::receive_rest(Buffer buffer, std::size_t want, b
   co_return std::move(buffer);
 }
 
+Task<std::size_t> Connection::read_rest(MutableBytes into, TimePoint deadline) {
+  for (;;) {
+    const IoResult got = try_read_rest(into);
+    if (!got.would_block()) co_return got.ok() ? got.bytes : 0;
+    ReadyWait readable(*transport_, Transport::Direction::read, deadline);
+    const bool ready = co_await readable;
+    if (!ready) co_return 0;
+  }
+}
+
 IoResult Connection::try_splice_rest(SplicePipe& pipe, std::size_t most) {
   const std::size_t wanted = std::min(most, remaining_);
   return note_rest(pipe.fill(*transport_, wanted), wanted);

@@ -82,7 +82,11 @@ class Connection : public boost::intrusive::list_base_hook<
   // pass on the bytes at once tries again later.
   // REQUIRES remaining() > 0.
   IoResult try_read_rest(MutableBytes into);
-  // The same into a pipe, without a copy. REQUIRES remaining() > 0, pipe.empty() and transport().can_splice().
+  // Waits for some of it. 0: the connection broke, or the deadline passed. No suspension since the read. REQUIRES
+  // remaining() > 0.
+  Task<std::size_t> read_rest(MutableBytes into, TimePoint deadline);
+  // As try_read_rest() into a pipe, without a copy. REQUIRES remaining() > 0, pipe.empty() and
+  // transport().can_splice().
   IoResult try_splice_rest(SplicePipe& pipe, std::size_t most);
   // Bytes of the current reply that have not been read.
   std::size_t remaining() const noexcept { return remaining_; }

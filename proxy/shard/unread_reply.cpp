@@ -13,17 +13,6 @@ namespace {
 
 using wire::CursorReplyScanner;
 
-// 0: the connection broke, or the deadline passed. No suspension since the read.
-Task<std::size_t> read_some(Connection& connection, MutableBytes into, TimePoint deadline) {
-  for (;;) {
-    const IoResult got = connection.try_read_rest(into);
-    if (!got.would_block()) co_return got.ok() ? got.bytes : 0;
-    ReadyWait readable(connection.transport(), Transport::Direction::read, deadline);
-    const bool ready = co_await readable;
-    if (!ready) co_return 0;
-  }
-}
-
 BsonDoc kill_command(const wire::CursorReplyParts& opened) {
   const std::size_t dot = std::min(opened.ns.find('.'), opened.ns.size() - 1);
   BsonWriter command;
@@ -49,7 +38,7 @@ Task<void> UnreadReply::end_cursor(Connection& connection, Pump& pump, LinkBudge
     if (head.has_error()) co_return;
     if (*head == CursorReplyScanner::Head::batch) break;
     if (*head != CursorReplyScanner::Head::need_more || head_bytes_ == head_.size()) co_return;
-    const std::size_t got = co_await read_some(connection, MutableBytes(head_).subspan(head_bytes_), deadline);
+    const std::size_t got = co_await connection.read_rest(MutableBytes(head_).subspan(head_bytes_), deadline);
     if (got == 0) co_return;
     head_bytes_ += got;
     came_bytes_ += got;
@@ -69,8 +58,8 @@ Task<void> UnreadReply::end_cursor(Connection& connection, Pump& pump, LinkBudge
       if (*ended) break;
     }
     const MutableBytes piece = pump.piece();
-    const std::size_t got = co_await read_some(connection, left > 0 && left < piece.size() ? piece.first(left) : piece,
-                                               deadline);
+    const std::size_t wanted = left > 0 ? std::min(left, piece.size()) : piece.size();
+    const std::size_t got = co_await connection.read_rest(piece.first(wanted), deadline);
     if (got == 0) co_return;
     const std::size_t of_batch = std::min(got, left);
     left -= of_batch;

@@ -77,19 +77,6 @@ void send_piece(Relay& relay, Bytes bytes) {
   relay.unsent.keep(bytes.subspan(done));
 }
 
-// Waits for bytes of the shard's message and reads up to `into.size()` of them. 0: the shard is gone.
-Task<std::size_t> read_rest(Relay& relay, MutableBytes into, TimePoint deadline) {
-  shard::Connection& connection = *relay.stream.reply.lease;
-  for (;;) {
-    const IoResult got = connection.try_read_rest(into);
-    if (got.ok()) co_return got.bytes;
-    if (!got.would_block()) co_return 0;
-    ReadyWait readable(connection.transport(), Transport::Direction::read, deadline);
-    const bool ready = co_await readable;
-    if (!ready) co_return 0;
-  }
-}
-
 Task<Step> relay_batch(Relay& relay) {
   Pump& pump = relay.context.pump;
   std::size_t drained = 0;
@@ -145,9 +132,8 @@ Task<Step> read_tail(Relay& relay) {
   std::array<std::uint8_t, 4096> bytes;
   const TimePoint deadline = Clock::now() + drain_time_max;
   while (!relay.scanner.done()) {
-    auto reading = read_rest(
-        relay, MutableBytes(bytes).first(std::min(bytes.size(), relay.scanner.tail_missing())),
-        deadline);
+    auto reading = relay.stream.reply.lease->read_rest(
+        MutableBytes(bytes).first(std::min(bytes.size(), relay.scanner.tail_missing())), deadline);
     const std::size_t got = co_await reading;
     if (got == 0) co_return Step::shard_lost;
     if (relay.scanner.feed_tail(Bytes(bytes).first(got)).has_error()) co_return Step::malformed;

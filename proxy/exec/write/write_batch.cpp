@@ -10,7 +10,7 @@ ChildBatch& WriteBatch::child_of(WriteRound& round, catalog::ShardIndex shard) {
   if (child_places_.size() <= shard) child_places_.resize(shard + std::size_t{1});
   std::uint32_t& place = child_places_[shard];
   if (place == 0) {
-    round.children.push_back({shard, {}, 0, gathers_everywhere_});
+    round.children.push_back({shard, {}, 0});
     place = static_cast<std::uint32_t>(round.children.size());
   }
   return round.children[place - 1];
@@ -99,7 +99,7 @@ bool WriteBatch::fill_ordered(WriteRound& round, std::size_t operations) {
     }
     if (op.shards.size() > 1 || op.everywhere) {
       for (const catalog::ShardIndex shard : op.shards)
-        round.children.push_back({shard, {index}, op.bytes, op.everywhere});
+        round.children.push_back({shard, {index}, op.bytes});
       return true;
     }
     round.children.push_back({op.shards.front(), {}, 0});
@@ -141,14 +141,15 @@ bool WriteBatch::gather(WriteRound& round, std::size_t operations) {
   if (!std::exchange(gathering_, true)) {
     while (gather_from_ < ops_.size() && !due(ops_[gather_from_])) ++gather_from_;
     gather_at_ = gather_from_;
-    gathers_everywhere_ = gather_from_ < ops_.size() && ops_[gather_from_].everywhere;
     turned_away_ = 0;
     child_places_.clear();
   }
+  // As the first operation that is due.
+  const bool everywhere = gather_from_ < ops_.size() && ops_[gather_from_].everywhere;
   for (; gather_at_ < ops_.size() && turned_away_ < turned_away_max; ++gather_at_, --operations) {
     if (operations == 0) return false;
     PlannedWrite& op = ops_[gather_at_];
-    if (!due(op) || op.everywhere != gathers_everywhere_) continue;
+    if (!due(op) || op.everywhere != everywhere) continue;
     if (op.shards.size() == 1) {
       ChildBatch& child = child_of(round, op.shards.front());
       op.done = fits(child, op);

@@ -31,9 +31,8 @@ struct PlannedWrite {
 // Operations that go to one shard in one command.
 struct ChildBatch {
   catalog::ShardIndex shard = 0;
-  std::vector<std::uint32_t> ops;  // ascending
+  std::vector<std::uint32_t> ops;  // ascending; all or none of them go everywhere
   std::size_t bytes = 0;
-  bool everywhere = false;  // as its operations
 };
 
 // The capacity of a child. `bytes` are for its operations, and for what each takes in its body.
@@ -111,7 +110,6 @@ class WriteBatch {
   std::size_t gather_from_ = 0;  // unordered: nothing before it takes one step and is due
   // State of the round that is being gathered.
   bool gathering_ = false;
-  bool gathers_everywhere_ = false;
   std::size_t gather_at_ = 0, turned_away_ = 0;
   std::vector<std::uint32_t> child_places_;  // by shard: in the round's children, from 1; 0: it has none
 };

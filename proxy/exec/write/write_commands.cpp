@@ -113,7 +113,8 @@ bool needs_whole_keys(const Context& context, const catalog::CollectionRouting* 
 
 // Null `routing`: everything goes to the primary shard. `all_shards`: of send_everywhere().
 Result<void> plan_one(const WriteCommand& command, std::size_t i, const catalog::CollectionRouting* routing,
-                      catalog::ShardIndex primary, const catalog::ShardSet* all_shards, PlannedWrite& op) {
+                      catalog::ShardIndex primary, const std::optional<catalog::ShardSet>& all_shards,
+                      PlannedWrite& op) {
   const DocView document = command.ops[i];
   Result<WriteTarget> target = WriteTarget{Route::one, {primary}, false, false};
   if (routing != nullptr && command.kind == WriteKind::insert) {
@@ -161,7 +162,7 @@ Result<void> plan_inserts(const WriteCommand& command, std::size_t first, const 
     if (usual) {
       ops[i].shards.insert(owners[i]);
       ops[i].bytes = static_cast<std::uint32_t>(document.size());
-    } else if (auto done = plan_one(command, first + i, &routing, {}, nullptr, ops[i]); done.has_error()) {
+    } else if (auto done = plan_one(command, first + i, &routing, {}, std::nullopt, ops[i]); done.has_error()) {
       return done;
     }
   }
@@ -184,7 +185,7 @@ Task<Result<RecycledVector<PlannedWrite>>> plan(TimeSlice& slice, const WriteCom
   }
   for (std::size_t i = 0; !hashes_together && i < planned.size(); ++i) {
     if (slice.is_over()) co_await slice.next();
-    auto done = plan_one(command, i, routing, primary, all_shards ? &*all_shards : nullptr, planned[i]);
+    auto done = plan_one(command, i, routing, primary, all_shards, planned[i]);
     if (done.has_error()) co_return done.error();
   }
   co_return std::move(planned);
@@ -325,7 +326,7 @@ Task<std::optional<Error>> target_again(WriteRun& run, const Client& client, Pro
     if (!run.batch.is_due(i)) continue;
     if (slice.is_over()) co_await slice.next();
     PlannedWrite& op = run.batch.plan_of(i);
-    const auto planned = plan_one(run.command, i, run.routing, primary, all_shards ? &*all_shards : nullptr, op);
+    const auto planned = plan_one(run.command, i, run.routing, primary, all_shards, op);
     if (planned.has_error()) {
       auto failing = fail_rest(run, planned.error());
       co_return co_await failing;

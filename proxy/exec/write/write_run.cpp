@@ -19,8 +19,7 @@ WriteRun::Targeted WriteRun::targeted(std::size_t op) const {
   Targeted again;
   again.statement = parse_statement(command, op, routing).value();
   again.target = target_statement(*routing, again.statement).value();
-  const auto all = all_shards();
-  again.everywhere = send_everywhere(again.target, all ? &*all : nullptr);
+  again.everywhere = send_everywhere(again.target, all_shards());
   return again;
 }
 
@@ -163,7 +162,8 @@ Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> 
   std::vector<ChildBatch> sent;
   for (std::size_t i = 0; i < children.size(); ++i) {
     if (messages[i].empty()) continue;
-    commands.emplace_back(children[i].shard, run.by(children[i].everywhere), messages[i].command());
+    const bool everywhere = run.batch.op(children[i].ops.front()).everywhere;
+    commands.emplace_back(children[i].shard, run.by(everywhere), messages[i].command());
     sent.push_back(std::move(children[i]));
   }
   auto calls = call_shards(run.context, commands, write_options(run.context, *run.request));

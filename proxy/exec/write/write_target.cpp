@@ -119,8 +119,8 @@ Result<WriteTarget> target_statement(const catalog::CollectionRouting& routing,
   return target;
 }
 
-bool send_everywhere(WriteTarget& target, const catalog::ShardSet* all_shards) {
-  if (all_shards == nullptr || target.route != Route::all || target.shards.size() == 1) return false;
+bool send_everywhere(WriteTarget& target, const std::optional<catalog::ShardSet>& all_shards) {
+  if (!all_shards || target.route != Route::all || target.shards.size() == 1) return false;
   target.shards = *all_shards;
   return true;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "proxy/catalog/routing.h"
 #include "proxy/exec/write/write_key.h"
@@ -41,10 +42,10 @@ Result<WriteTarget> target_insert(const catalog::CollectionRouting& routing, Doc
 Result<WriteTarget> target_statement(const catalog::CollectionRouting& routing,
                                      const Statement& statement);
 
-// A cluster's multi-write outside of a transaction that concerns several shards goes to `all_shards` (null: it does
+// A cluster's multi-write outside of a transaction that concerns several shards goes to `all_shards` (nullopt: it does
 // not), as by other routers: without versions (RoutedBy::multi_write), so that a shard may have chunks of which this
 // table does not know. Does this one?
-bool send_everywhere(WriteTarget& target, const catalog::ShardSet* all_shards);
+bool send_everywhere(WriteTarget& target, const std::optional<catalog::ShardSet>& all_shards);
 
 // Where the statement may be executed, or may have been by a driver's earlier attempt: on the
 // target's shards, and by the owner of the document that an upsert would make.
