@@ -338,6 +338,39 @@ TEST_CASE("killOp ends a read or createIndexes that waits for its shards, at onc
   require_quiet(world);
 }
 
+TEST_CASE("what kills a session ends its operations that wait for shards, at once, on all workers") {
+  SimWorld world(two_workers(2, 20));
+  store_documents(world, 20);
+  auto killed = world.client(0), other = world.client(0), killer = world.client(1);
+  const auto in_session = [](std::string_view id) {
+    return fmt::format(R"("lsid": {{"id": {{"$binary": {{"base64": "{}", "subType": "04"}}}}}})", id);
+  };
+  const std::string one = in_session("AAAAAAAAAAAAAAAAAAAAAA=="), another = in_session("AQAAAAAAAAAAAAAAAAAAAA==");
+  const auto find_in = [](const std::string& lsid) {
+    return json(fmt::format(R"({{"find": "docs", "filter": {{}}, {}, "$db": "app"}})", lsid));
+  };
+  const auto [kill, both] = GENERATE_COPY(
+      std::pair(fmt::format(R"({{"killSessions": [{{{}}}], "$db": "admin"}})", one.substr(one.find('{') + 1,
+                                                                    one.rfind('}') - one.find('{') - 1)), false),
+      std::pair(fmt::format(R"({{"killAllSessionsByPattern": [{{{}}}], "$db": "admin"}})", one), false),
+      std::pair(std::string(R"({"killAllSessions": [], "$db": "admin"})"), true));
+  for (std::size_t i = 0; i < 2; ++i) world.shard(i).delay = minutes(5);
+  auto first = start(world, *killed, find_in(one)), second = start(world, *other, find_in(another));
+  world.run_for(seconds(1));
+  auto killing = start(world, *killer, json(kill));
+  CHECK(world.run_until([&] { return first->done; }, seconds(1)));
+  REQUIRE(first->reply.has_value());
+  CHECK(code_of(*first->reply) == 11601);
+  CHECK(second->done == both);
+  for (std::size_t i = 0; i < 2; ++i) world.shard(i).delay = {};
+  CHECK(world.run_until([&] { return killing->done; }, seconds(20)));
+  CHECK(is_ok(call(world, *killed, to_json(find_in(one)))));
+  world.run_for(minutes(6));
+  for (auto* client : {&killed, &other, &killer}) (*client)->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
 TEST_CASE("a client that leaves ends its read") {
   SimWorld world(sharded_world(2, 20));
   store_documents(world, 20);

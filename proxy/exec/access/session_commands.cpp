@@ -11,6 +11,7 @@
 #include "proxy/exec/access/authorization.h"
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/core/arguments.h"
+#include "proxy/exec/core/ask_workers.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/command.h"
@@ -228,6 +229,30 @@ Task<Result<Response>> start_session(Context& context, Client& client, const Req
   co_return ok_response(BsonWriter().append("id", session).append("timeoutMinutes", std::int32_t{30}));
 }
 
+// The operations of these sessions (null: of all) end, on all workers, but not the one that asks for it.
+Task<void> interrupt_operations_of(Context& context, const Client& client, const SessionIds* sessions) {
+  const auto killed = std::make_shared<absl::flat_hash_set<SessionId>>();
+  TimeSlice slice(context.pump);
+  if (sessions != nullptr) {
+    for (const NamedSession& session : *sessions) {
+      killed->insert(session_id_of(session.id));
+      if (slice.is_over_short(session_uuid_bytes)) co_await slice.next();
+    }
+  }
+  const std::function<bool(const Context&)> interrupt = [killed, all = sessions == nullptr,
+                                                         asking = &client](const Context& worker) {
+    for (Client* other : worker.clients) {
+      if (other == asking || other->running == nullptr || other->running->lsid.empty()) continue;
+      const std::string_view id = session_uuid(other->running->lsid_document());
+      if (id.empty() || !(all || killed->contains(session_id_of(id)))) continue;
+      other->interrupt.request(Error(ErrorCode::interrupted, "operation was interrupted: its session was killed"));
+    }
+    return true;
+  };
+  auto asking = ask_workers<bool>(context, interrupt);
+  co_await asking;
+}
+
 // Null: every user's.
 Task<void> end_everything_of(Context& context, const SessionIds* sessions, bool wait) {
   constexpr std::size_t sessions_per_step = 64;  // each is looked for in all stripes of two tables
@@ -327,6 +352,10 @@ Task<Result<Response>> end_sessions(Context& context, Client& client, const Requ
       if (!own) here.erase(session);
     }
   }
+  if (kills) {
+    auto interrupting = interrupt_operations_of(context, client, all ? nullptr : &here);
+    co_await interrupting;
+  }
   auto ending = end_everything_of(context, all ? nullptr : &here, kills);
   co_await ending;
   if (authorization) {
@@ -400,7 +429,11 @@ Result<KillPatterns> parse_patterns(const Context& context, const Client& client
 
 Task<Result<Response>> kill_all_sessions(Context& context, Client& client, const Request& request) {
   SPILLWAY_CO_TRY(patterns, parse_patterns(context, client, request));
-  co_await end_everything_of(context, patterns->all_users ? nullptr : &patterns->ids, true);
+  const SessionIds* const here = patterns->all_users ? nullptr : &patterns->ids;
+  auto interrupting = interrupt_operations_of(context, client, here);
+  co_await interrupting;
+  auto ending = end_everything_of(context, here, true);
+  co_await ending;
   // The shards of a cluster know the owner of each session, but not its users.
   const bool by_user = patterns->of_users && context.in_cluster() && context.shared.shards_trust_us;
   const bool by_id = patterns->of_users && !by_user;

@@ -95,9 +95,9 @@ std::optional<Error> settle_refusals(WriteRun& run, const std::vector<Refusal>& 
 namespace {
 
 // The proxy's own refusal of an operation. In a transaction it ends the command, and with it the
-// transaction.
+// transaction; an interrupt ends the command, too.
 std::optional<Error> refuse(WriteRun& run, std::uint32_t op, const Error& why) {
-  if (run.request->in_transaction) return why;
+  if (run.request->in_transaction || shard::requested_of(run.request->interrupt) != nullptr) return why;
   run.results.add_error(op, why);
   return std::nullopt;
 }
