@@ -111,7 +111,7 @@ class Connection : public boost::intrusive::list_base_hook<
   struct PoolNotes {
     std::uint64_t generation = 0;
     TimePoint idle_since;
-    bool bulk = false;
+    Use use = Use::point;
   };
   PoolNotes pool_notes;
 

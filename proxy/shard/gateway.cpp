@@ -329,7 +329,7 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
     if (options.interrupt == nullptr && lost) return nullptr;
     return requested_of(options.interrupt != nullptr ? options.interrupt : options.until_sent);
   };
-  if (options.time != nullptr) options.time->note_call(options.bulk);
+  if (options.time != nullptr) options.time->note_call(options.use != Use::point);
   for (int sends = 1;; ++sends) {
     if (const Error* why = ended_by()) co_return *why;
     if (sends > 1 && Clock::now() >= options.deadline) {  // it passed in the pause

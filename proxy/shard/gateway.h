@@ -126,6 +126,13 @@ struct ReplyRoom {
   HeldReplies* held = nullptr;           // of those that are needed with it; outlives the call
 };
 
+// What a connection is wanted for.
+enum class Use : std::uint8_t {
+  point,
+  bulk,     // a getMore or scan: leaves connections for point operations
+  waiting,  // a getMore that waits for new documents: leaves connections for the other getMores, too
+};
+
 struct CallOptions {
   const ReadPreference* read_preference = nullptr;  // null: primary
   std::optional<HostAddress> host;                  // this host only: getMore, killCursors
@@ -138,7 +145,7 @@ struct CallOptions {
   ShardTime* time = nullptr;       // gets the time that the call waited for its shard; outlives it
   const auth::User* user = nullptr;  // of a cluster's client: for its servers' audit logs and currentOp; outlives it
   bool stream = false;  // a reply over reply_complete_bytes_max may come as a stream
-  bool bulk = false;  // a getMore or scan: must not take the connections kept for point operations
+  Use use = Use::point;
   // Over a connection of its own pool, which says that it is a cluster's own server's (internalClient). REQUIRES that
   // the command names a readConcern and, where it may have one, a writeConcern: such connections have no defaults.
   bool as_router = false;

@@ -28,8 +28,9 @@ std::size_t connections_to_create(const PoolCounts& counts, const PoolLimits& li
   return std::min(wanted - have, limits.connecting_max - counts.connecting);
 }
 
-std::size_t bulk_connections_max(std::size_t pool_max) noexcept {
-  if (pool_max <= 1) return pool_max;
+std::size_t connections_max(Use use, std::size_t pool_max) noexcept {
+  if (use == Use::point || pool_max <= 1) return pool_max;
+  if (use == Use::waiting) return pool_max / 2;
   return pool_max - std::max<std::size_t>(1, pool_max / 4);
 }
 
@@ -39,8 +40,15 @@ Pool::Pool(const PoolSettings& settings, HostAddress address, PoolOwner& owner, 
 
 Pool::~Pool() { SPILLWAY_CHECK(quiet()); }
 
-bool Pool::bulk_allowed() const noexcept {
-  return bulk_in_use_ < bulk_connections_max(settings_.limits.max);
+std::size_t Pool::room_for(Use use) const noexcept {
+  const auto left = [&](Use of, std::size_t in_use) {
+    const std::size_t most = connections_max(of, settings_.limits.max);
+    return most - std::min(most, in_use);
+  };
+  if (use == Use::point) return left(use, in_use_);
+  const std::size_t waiting = line(Use::waiting).in_use;
+  const std::size_t others = left(Use::bulk, line(Use::bulk).in_use + waiting);
+  return use == Use::bulk ? others : std::min(others, left(use, waiting));
 }
 
 std::unique_ptr<Connection> Pool::take_idle() {
@@ -56,29 +64,36 @@ std::unique_ptr<Connection> Pool::take_idle() {
   return nullptr;
 }
 
-void Pool::lend(Connection& connection, bool bulk) noexcept {
-  connection.pool_notes.bulk = bulk;
+void Pool::lend(Connection& connection, Use use) noexcept {
+  connection.pool_notes.use = use;
   lent_.push_back(connection);
   ++in_use_;
-  if (bulk) ++bulk_in_use_;
+  ++line(use).in_use;
 }
 
 void Pool::became_bulk(Connection& connection) noexcept {
-  if (!std::exchange(connection.pool_notes.bulk, true)) ++bulk_in_use_;
+  Use& use = connection.pool_notes.use;
+  if (use != Use::point) return;
+  --line(use).in_use;
+  use = Use::bulk;
+  ++line(use).in_use;
 }
 
-Lease Pool::try_acquire(bool bulk) {
-  // A request joins the line if there is one; but a point operation need not wait behind bulk ones.
-  if (stopped_ || waiting_ > (bulk ? 0 : waiting_bulk_) || (bulk && !bulk_allowed())) return {};
+Lease Pool::try_acquire(Use use) {
+  // A request joins the line if there is one of its use, or of one that goes before it.
+  for (std::size_t before = 0; before <= static_cast<std::size_t>(use); ++before) {
+    if (lines_[before].length > 0) return {};
+  }
+  if (stopped_ || (use != Use::point && room_for(use) == 0)) return {};
   std::unique_ptr<Connection> connection = take_idle();
   if (!connection) return {};
-  lend(*connection, bulk);
+  lend(*connection, use);
   return Lease(this, std::move(connection));
 }
 
 // If the pool is full, the wait says nothing about the host.
 TimePoint Pool::patience_end(const Request& request) const noexcept {
-  const bool has_place = in_use_ < settings_.limits.max && (!request.bulk || bulk_allowed());
+  const bool has_place = in_use_ < settings_.limits.max && room_for(request.use) > 0;
   const Duration patience = std::chrono::milliseconds(settings_.connect_timeout_ms);
   if (!has_place) return Clock::now() + patience;
   return served_ == TimePoint::min() ? request.patience_end : std::max(request.patience_end, served_ + patience);
@@ -90,19 +105,19 @@ void Pool::Request::on_timer() {
   Waiter::on_timer();
 }
 
-Task<Result<Lease>> Pool::acquire(TimePoint patience_end, TimePoint deadline, bool bulk,
+Task<Result<Lease>> Pool::acquire(TimePoint patience_end, TimePoint deadline, Use use,
                                   Interrupt* interrupt) {
-  Lease lease = try_acquire(bulk);
+  Lease lease = try_acquire(use);
   if (lease) co_return std::move(lease);
   if (stopped_) co_return Error(ErrorCode::host_unreachable, "the proxy is shutting down");
   if (waiting_ >= limits::pool_waiters_max) {
     co_return Error(ErrorCode::network_interface_exceeded_time_limit,
                     "too many requests wait for a connection");
   }
-  Request request(*this, patience_end, deadline, bulk);
-  (bulk ? bulk_requests_ : point_requests_).push_back(request);
+  Request request(*this, patience_end, deadline, use);
+  line(use).requests.push_back(request);
+  ++line(use).length;
   ++waiting_;
-  if (bulk) ++waiting_bulk_;
   open_missing();
   const Interruptible interruptible(interrupt, request);
   const bool called = co_await request;
@@ -128,17 +143,26 @@ Task<Result<Lease>> Pool::acquire(TimePoint patience_end, TimePoint deadline, bo
 // The request has left the line.
 void Pool::settle(Request& request) {
   --waiting_;
-  if (request.bulk) --waiting_bulk_;
+  --line(request.use).length;
 }
 
 Pool::Request* Pool::next_request() noexcept {
-  auto* point = point_requests_.empty() ? nullptr : static_cast<Request*>(&point_requests_.front());
-  auto* bulk = bulk_requests_.empty() || !bulk_allowed()
-                   ? nullptr
-                   : static_cast<Request*>(&bulk_requests_.front());
-  if (point == nullptr || bulk == nullptr) return point != nullptr ? point : bulk;
-  points_before_bulk_ = points_before_bulk_ < points_in_a_row ? points_before_bulk_ + 1 : 0;
-  return points_before_bulk_ > 0 ? point : bulk;
+  const auto first = [&](Use use) {
+    WaiterLine& requests = line(use).requests;
+    const bool none = requests.empty() || (use != Use::point && room_for(use) == 0);
+    return none ? nullptr : static_cast<Request*>(&requests.front());
+  };
+  Request* const point = first(Use::point);
+  Request* const bulk = first(Use::bulk);
+  Request* const waiting = first(Use::waiting);
+  Request* const other = bulk != nullptr && (bulk_is_next_ || waiting == nullptr) ? bulk : waiting;
+  if (point != nullptr && other != nullptr) {
+    points_before_ = points_before_ < points_in_a_row ? points_before_ + 1 : 0;
+    if (points_before_ > 0) return point;
+  }
+  if (other == nullptr) return point;
+  bulk_is_next_ = other == waiting;
+  return other;
 }
 
 void Pool::serve() {
@@ -147,7 +171,7 @@ void Pool::serve() {
     if (request == nullptr) return;
     std::unique_ptr<Connection> connection = take_idle();
     if (!connection) break;
-    lend(*connection, request->bulk);
+    lend(*connection, request->use);
     request->connection = std::move(connection);
     served_ = Clock::now();
     settle(*request);
@@ -157,9 +181,9 @@ void Pool::serve() {
 }
 
 void Pool::fail_requests(const Error& why) {
-  for (WaiterLine* line : {&point_requests_, &bulk_requests_}) {
-    while (!line->empty()) {
-      auto& request = static_cast<Request&>(line->front());
+  for (Line& each : lines_) {
+    while (!each.requests.empty()) {
+      auto& request = static_cast<Request&>(each.requests.front());
       request.error = why;
       settle(request);
       request.wake();
@@ -171,7 +195,7 @@ void Pool::give_back(std::unique_ptr<Connection> connection) noexcept {
   connection->unlink();
   --in_use_;
   ++returned_;
-  if (connection->pool_notes.bulk) --bulk_in_use_;
+  --line(connection->pool_notes.use).in_use;
   if (!stopped_ && connection->clean() && connection->pool_notes.generation == generation_ &&
       !connection->transport().holds_wanted_memory()) {
     connection->pool_notes.idle_since = Clock::recent();
@@ -185,12 +209,12 @@ void Pool::give_back(std::unique_ptr<Connection> connection) noexcept {
 
 void Pool::open_missing() {
   if (stopped_) return;
-  const std::size_t bulk_room = bulk_connections_max(settings_.limits.max) -
-                                std::min(bulk_in_use_, bulk_connections_max(settings_.limits.max));
+  const std::size_t waiting = std::min(line(Use::waiting).length, room_for(Use::waiting));
+  const std::size_t others = std::min(line(Use::bulk).length + waiting, room_for(Use::bulk));
   const PoolCounts counts{.idle = idle_.size(),
                           .in_use = in_use_,
                           .connecting = connecting_,
-                          .waiting = waiting_ - waiting_bulk_ + std::min(waiting_bulk_, bulk_room)};
+                          .waiting = line(Use::point).length + others};
   for (std::size_t n = connections_to_create(counts, settings_.limits); n > 0; --n) {
     ++connecting_;
     settings_.loop.spawn(open_one());
@@ -267,7 +291,7 @@ void Pool::tick(TimePoint now, bool host_up, bool ends_cursors) {
   std::erase_if(idle_, [](const auto& connection) { return connection->transport().holds_wanted_memory(); });
   for (auto each = idle_.begin(); each != idle_.end() && idle_.size() + in_use_ > settings_.limits.min;) {
     const Connection::PoolNotes& notes = (*each)->pool_notes;
-    const Duration at_most = notes.bulk && !ends_cursors ? std::min<Duration>(idle_time, bulk_idle_time) : idle_time;
+    const Duration at_most = notes.use != Use::point && !ends_cursors ? std::min<Duration>(idle_time, bulk_idle_time) : idle_time;
     each = now - notes.idle_since > at_most ? idle_.erase(each) : std::next(each);
   }
   if (host_up) open_missing();

@@ -2,14 +2,15 @@
 //
 // Requests take the most recently used idle connection, or wait in line while new ones are opened.
 // Bulk requests (getMores, scans) cannot take the last quarter of the maximum, so that point operations always find a
-// connection that no stream holds; where both wait, point operations go first, but at most points_in_a_row. Dropping
-// the pool starts a new
-// generation: connections of an older one are closed as they come back.
+// connection that no stream holds; getMores that wait for new documents cannot take the last half. Where several kinds
+// stand in line, point operations go first, but at most points_in_a_row. Dropping the pool starts a new generation:
+// connections of an older one are closed as they come back.
 //
 // Belongs to one loop's thread. A Lease points back to its pool: the pool outlives them (quiet()).
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -38,10 +39,11 @@ struct PoolCounts {
 };
 // The number of connections to open now.
 std::size_t connections_to_create(const PoolCounts& counts, const PoolLimits& limits) noexcept;
-// The most connections that bulk requests hold together: all but a quarter, at least one.
-std::size_t bulk_connections_max(std::size_t pool_max) noexcept;
+// The most connections that requests of this use hold together, at least one. Those of waiting ones count for bulk
+// requests, too.
+std::size_t connections_max(Use use, std::size_t pool_max) noexcept;
 
-// How many point operations overtake a waiting bulk request.
+// How many point operations overtake another request in line.
 inline constexpr std::size_t points_in_a_row = 8;
 
 // --- the pool
@@ -86,13 +88,13 @@ class Pool {
   Pool& operator=(const Pool&) = delete;
 
   // An idle connection that is free at once; else an empty lease.
-  Lease try_acquire(bool bulk);
+  Lease try_acquire(Use use);
   // A wait for a place in the pool, or for a turn to connect, is no failure of the host: it lasts until the deadline.
   // From `patience_end` on it fails if the pool has a place and no request in line was served for the connect
   // timeout. Errors: why no connection could be opened (HostUnreachable, NetworkTimeout, …);
   // NetworkInterfaceExceededTimeLimit(202) when the deadline passed, or the line is too long; the interrupt's (null:
   // none), which takes the request out of the line.
-  Task<Result<Lease>> acquire(TimePoint patience_end, TimePoint deadline, bool bulk,
+  Task<Result<Lease>> acquire(TimePoint patience_end, TimePoint deadline, Use use,
                               Interrupt* interrupt = nullptr);
   void give_back(std::unique_ptr<Connection> connection) noexcept;  // by Lease
   void became_bulk(Connection& connection) noexcept;                // by Lease
@@ -121,27 +123,28 @@ class Pool {
 
  private:
   struct Request : Waiter {
-    Request(Pool& asked, TimePoint patience_ends, TimePoint latest, bool is_bulk)
+    Request(Pool& asked, TimePoint patience_ends, TimePoint latest, Use wanted)
         : Waiter(asked.settings_.loop, std::min(patience_ends, latest)),
           pool(asked),
           patience_end(patience_ends),
           deadline(latest),
-          bulk(is_bulk) {}
+          use(wanted) {}
     void on_timer() override;
     Pool& pool;
     TimePoint patience_end;
     TimePoint deadline;
-    bool bulk;
+    Use use;
     std::unique_ptr<Connection> connection;
     std::optional<Error> error;
   };
   using Connections =
       boost::intrusive::list<Connection, boost::intrusive::constant_time_size<false>>;
 
-  bool bulk_allowed() const noexcept;
+  // How many more connections requests of this use may take.
+  std::size_t room_for(Use use) const noexcept;
   TimePoint patience_end(const Request& request) const noexcept;
   std::unique_ptr<Connection> take_idle();
-  void lend(Connection& connection, bool bulk) noexcept;
+  void lend(Connection& connection, Use use) noexcept;
   Request* next_request() noexcept;
   void settle(Request& request);
   void serve();
@@ -155,19 +158,25 @@ class Pool {
   std::deque<std::unique_ptr<Connection>> idle_;  // the most recently used last
   Connections lent_;                              // owned by leases
   Connections opening_;                           // owned by open_one()
-  WaiterLine point_requests_;
-  WaiterLine bulk_requests_;
-  std::size_t in_use_ = 0;
-  std::size_t bulk_in_use_ = 0;
+  // By use.
+  struct Line {
+    WaiterLine requests;
+    std::size_t length = 0;
+    std::size_t in_use = 0;
+  };
+  Line& line(Use use) noexcept { return lines_[static_cast<std::size_t>(use)]; }
+  const Line& line(Use use) const noexcept { return lines_[static_cast<std::size_t>(use)]; }
+  std::array<Line, 3> lines_;
+  std::size_t in_use_ = 0;   // of all uses
+  std::size_t waiting_ = 0;  // in all lines
   std::size_t connecting_ = 0;
-  std::size_t waiting_ = 0;
-  std::size_t waiting_bulk_ = 0;
   std::size_t created_ = 0;
   std::uint64_t returned_ = 0;
   std::uint64_t generation_ = 0;
   TimePoint served_ = TimePoint::min();  // when a request in line was last served
   TimePoint opened_ = TimePoint::min();  // when a connection last opened: earlier attempts say nothing about the host
-  std::size_t points_before_bulk_ = 0;  // that overtook the waiting bulk request
+  std::size_t points_before_ = 0;  // that overtook the first of the others
+  bool bulk_is_next_ = true;       // of the others
   bool stopped_ = false;
 };
 

@@ -227,7 +227,7 @@ Result<Lease> RemoteShard::try_lease(const CallOptions& options) {
   auto member = select(options);
   if (member.has_error()) return member.error();
   if (*member == nullptr) return Lease();
-  return pool_of(**member, options).try_acquire(options.bulk);
+  return pool_of(**member, options).try_acquire(options.use);
 }
 
 Error RemoteShard::none_eligible(const CallOptions& options) const {
@@ -272,7 +272,7 @@ Task<Result<Lease>> RemoteShard::lease(const CallOptions& options, TimePoint unt
   auto member = co_await choose(options, until);
   if (member.has_error()) co_return member.error();
   const TimePoint connected_by = std::min(options.deadline, Clock::now() + connect_timeout());
-  co_return co_await pool_of(**member, options).acquire(connected_by, options.deadline, options.bulk,
+  co_return co_await pool_of(**member, options).acquire(connected_by, options.deadline, options.use,
                                                         options.interrupt);
 }
 

@@ -19,7 +19,7 @@ class CallTrace;  // call_trace.h
 
 class ShardTime {
  public:
-  // A command is to be sent to a shard. `bulk`: as CallOptions has it.
+  // A command is to be sent to a shard. `bulk`: not for a point operation.
   void note_call(bool bulk) noexcept {
     ++calls_;
     bulk_ = bulk_ || bulk;

@@ -209,7 +209,7 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, FetchOpti
   options.interrupt = how.interrupt;
   options.time = how.time;
   options.user = how.user;
-  options.bulk = true;
+  options.use = use_of_get_more(cursor);
   auto outcomes = co_await call_shards(context, commands, options);
   for (shard::ReplyRoom& room : rooms) give_back(context, cursor, std::move(room.paid));
   co_await unparking.wait();

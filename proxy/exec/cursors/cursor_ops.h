@@ -43,6 +43,11 @@ struct FetchOptions {
 // Sends getMore to every open remote that has no document, in parallel.
 Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, FetchOptions how);
 
+// What a getMore of this cursor wants its connection for.
+inline shard::Use use_of_get_more(const ClusterCursor& cursor) noexcept {
+  return cursor.await_data ? shard::Use::waiting : shard::Use::bulk;
+}
+
 // The command {getMore: …} for one remote; `batch_size` 0 leaves the field out.
 BsonDoc remote_get_more(const Context& context, const ClusterCursor& cursor, const RemoteCursor& remote,
                         std::int64_t batch_size, std::optional<std::int64_t> max_time_ms);

@@ -48,7 +48,7 @@ Task<void> PendingFetch::fetch(Context* context, std::shared_ptr<PendingFetch> s
   shard::CallOptions options;
   options.budget = &context->shared.memory.cursors;
   options.interrupt = &context->read_ahead;
-  options.bulk = true;
+  options.use = shard::Use::waiting;
   options.host = command.host;
   ShardOutcome outcome = co_await call_shard(*context, command, options);
   self->arrive(remote, std::move(outcome));

@@ -204,7 +204,7 @@ Task<std::optional<Error>> open_remotes(Context& context, const Request& request
   }
   shard::CallOptions options = read_options(context, request);
   options.budget = &context.shared.memory.cursors;
-  options.bulk = bytes_each >= limits::reply_complete_bytes_max;
+  if (bytes_each >= limits::reply_complete_bytes_max) options.use = shard::Use::bulk;
   auto outcomes = co_await call_shards(context, commands, options);
   for (shard::ReplyRoom& room : rooms) give_back(context, cursor, std::move(room.paid));
   cursor.remotes.reserve(outcomes.size());

@@ -182,7 +182,8 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, Shar
   const bool one_document = seed.first_batch_documents == 1;
   if (stream && !one_document) {
     const NamespaceText ns(seed.request.db, seed.collection);
-    options.bulk = context.document_sizes.may_be_large(ns.view(), seed.first_batch_documents);
+    const bool large = context.document_sizes.may_be_large(ns.view(), seed.first_batch_documents);
+    if (large) options.use = shard::Use::bulk;
   }
   ShardOutcome outcome = co_await call_shard(context, command, options);
   if (!outcome.answered() || outcome.for_router()) co_return *std::move(outcome.error);
@@ -315,7 +316,7 @@ Task<Result<std::optional<Response>>> pass_shard_batch(Context& context, const R
   options.time = request.shard_time;
   options.user = request.asks;
   options.stream = may_stream(request);
-  options.bulk = true;
+  options.use = use_of_get_more(*cursor);
   shard::ReplyRoom room;
   if (is_scarce(context)) {
     auto taken = co_await take_reservation(context, request, context.shared.memory.replies,

@@ -72,7 +72,7 @@ class ScriptedShards final : public shard::Gateway {
                                   shard::CallOptions options) override {
     if (fails_unsent) co_return *std::exchange(fails_unsent, std::nullopt);
     if (const Error* why = shard::requested_of(options.interrupt)) co_return *why;
-    if (options.time != nullptr) options.time->note_call(options.bulk);
+    if (options.time != nullptr) options.time->note_call(options.use != shard::Use::point);
     sent.push_back({shard, parse(command), sections_of(command)});
     if (options.time != nullptr && options.time->trace() != nullptr) {
       options.time->trace()->add({.shard = states_[shard].name,

@@ -486,7 +486,7 @@ TEST_CASE("whatever the network does, calls end, answers are right, nothing leak
     std::vector<std::shared_ptr<Call>> calls;
     for (int i = 0; i < 40; ++i) {
       CallOptions options = with_retry(i % 2 == 0 ? RetryPolicy::idempotent : RetryPolicy::none);
-      options.bulk = i % 5 == 0;
+      if (i % 5 == 0) options.use = Use::bulk;
       calls.push_back(world.start(R"({"ping": )" + std::to_string(i) + "}", options));
       world.run(std::chrono::milliseconds(i % 7));
     }

@@ -24,10 +24,13 @@ TEST_CASE("the arithmetic of pools") {
   CHECK(create({.in_use = 9, .connecting = 1, .waiting = 9}) == 0);
   CHECK(create({.in_use = 2, .connecting = 5, .waiting = 9}) == 0);
   CHECK(connections_to_create({.waiting = 1}, {.min = 0, .max = 1, .connecting_max = 1}) == 1);
-  CHECK(bulk_connections_max(1) == 1);
-  CHECK(bulk_connections_max(2) == 1);
-  CHECK(bulk_connections_max(3) == 2);
-  CHECK(bulk_connections_max(100) == 75);
+  CHECK(connections_max(Use::bulk, 1) == 1);
+  CHECK(connections_max(Use::bulk, 2) == 1);
+  CHECK(connections_max(Use::bulk, 3) == 2);
+  CHECK(connections_max(Use::bulk, 100) == 75);
+  CHECK(connections_max(Use::waiting, 1) == 1);
+  CHECK(connections_max(Use::waiting, 2) == 1);
+  CHECK(connections_max(Use::waiting, 100) == 50);
 }
 
 namespace {
@@ -37,9 +40,9 @@ struct Acquired {
   bool ok() const { return result && result->has_value(); }
 };
 
-Task<void> acquire(Pool* pool, TimePoint deadline, bool bulk, Interrupt* interrupt,
+Task<void> acquire(Pool* pool, TimePoint deadline, Use use, Interrupt* interrupt,
                    std::shared_ptr<Acquired> into) {
-  auto acquiring = pool->acquire(time_point_never, deadline, bulk, interrupt);
+  auto acquiring = pool->acquire(time_point_never, deadline, use, interrupt);
   into->result.emplace(co_await acquiring);
 }
 
@@ -60,16 +63,16 @@ struct Bench final : PoolOwner {
     pool.reset();
     run_for(loop, 1min);
   }
-  std::shared_ptr<Acquired> ask(bool bulk = false, TimePoint deadline = time_point_never) {
-    auto into = begin_to_ask(bulk, deadline);
+  std::shared_ptr<Acquired> ask(Use use = Use::point, TimePoint deadline = time_point_never) {
+    auto into = begin_to_ask(use, deadline);
     loop.poll_until_idle();
     return into;
   }
   // As far as it goes before the loop runs.
-  std::shared_ptr<Acquired> begin_to_ask(bool bulk = false, TimePoint deadline = time_point_never,
+  std::shared_ptr<Acquired> begin_to_ask(Use use = Use::point, TimePoint deadline = time_point_never,
                                          Interrupt* interrupt = nullptr) {
     auto into = std::make_shared<Acquired>();
-    loop.spawn(acquire(pool.get(), deadline, bulk, interrupt, into));
+    loop.spawn(acquire(pool.get(), deadline, use, interrupt, into));
     return into;
   }
   void connect_failed(const HostAddress&, const Error&) override { ++failures; }
@@ -99,7 +102,7 @@ TEST_CASE("connections are used again, the most recently used first") {
   first->result.reset();
   second->result.reset();
   CHECK(bench.pool->idle() == 2);
-  CHECK(&*bench.pool->try_acquire(false) == last);
+  CHECK(&*bench.pool->try_acquire(Use::point) == last);
   CHECK(bench.pool->created() == 2);
   CHECK(bench.server.hellos == 2);
 }
@@ -133,7 +136,7 @@ TEST_CASE("a waiter's deadline") {
   Bench bench({.min = 0, .max = 1, .connecting_max = 1});
   auto holder = bench.ask();
   const TimePoint start = Clock::now();
-  auto waiter = bench.ask(false, start + 3s);
+  auto waiter = bench.ask(Use::point, start + 3s);
   auto patient = bench.ask();
   run_until(
       bench.loop, [&] { return waiter->result.has_value(); }, 1min);
@@ -148,7 +151,7 @@ TEST_CASE("a waiter's deadline") {
 TEST_CASE("bulk requests leave connections for the others") {
   Bench bench({.min = 0, .max = 4, .connecting_max = 4});
   std::vector<std::shared_ptr<Acquired>> bulk;
-  for (int i = 0; i < 5; ++i) bulk.push_back(bench.ask(true));
+  for (int i = 0; i < 5; ++i) bulk.push_back(bench.ask(Use::bulk));
   CHECK(bulk[2]->ok());
   CHECK_FALSE(bulk[3]->result);
   CHECK(bench.pool->in_use() == 3);
@@ -168,13 +171,41 @@ TEST_CASE("bulk requests leave connections for the others") {
   CHECK(bulk[4]->ok());
 }
 
+TEST_CASE("getMores that wait for new documents leave connections for scans") {
+  Bench bench({.min = 0, .max = 8, .connecting_max = 8});
+  std::vector<std::shared_ptr<Acquired>> waiting, bulk;
+  for (int i = 0; i < 6; ++i) waiting.push_back(bench.ask(Use::waiting));
+  CHECK(waiting[3]->ok());
+  CHECK_FALSE(waiting[4]->result);
+  for (int i = 0; i < 3; ++i) bulk.push_back(bench.ask(Use::bulk));
+  CHECK(bulk[1]->ok());
+  CHECK_FALSE(bulk[2]->result);  // both together: three quarters
+  auto first_point = bench.ask(), second_point = bench.ask();
+  CHECK(first_point->ok());
+  CHECK(second_point->ok());
+  // Places that become free are for both in turn: the last was a scan's.
+  waiting[0]->result.reset();
+  bench.loop.poll_until_idle();
+  CHECK(waiting[4]->ok());
+  CHECK_FALSE(bulk[2]->result);
+  bulk[0]->result.reset();
+  bench.loop.poll_until_idle();
+  CHECK(bulk[2]->ok());
+  bulk[1]->result.reset();
+  bench.loop.poll_until_idle();
+  CHECK_FALSE(waiting[5]->result);  // half are waiting
+  waiting[1]->result.reset();
+  bench.loop.poll_until_idle();
+  CHECK(waiting[5]->ok());
+}
+
 TEST_CASE("a request that turned out to be bulk leaves connections for the others") {
   Bench bench({.min = 0, .max = 4, .connecting_max = 4});
   std::vector<std::shared_ptr<Acquired>> asked;
   for (int i = 0; i < 3; ++i) asked.push_back(bench.ask());
   for (auto& each : asked) (*each->result)->mark_bulk();
   (*asked[0]->result)->mark_bulk();  // once
-  auto bulk = bench.ask(true);
+  auto bulk = bench.ask(Use::bulk);
   CHECK_FALSE(bulk->result);
   CHECK(bench.ask()->ok());
   asked[0]->result.reset();
@@ -182,14 +213,14 @@ TEST_CASE("a request that turned out to be bulk leaves connections for the other
   CHECK(bulk->ok());
   asked[1]->result.reset();
   bench.loop.poll_until_idle();
-  CHECK(bench.ask(true)->ok());
+  CHECK(bench.ask(Use::bulk)->ok());
 }
 
 TEST_CASE("points go before bulk requests that wait, which have their turn") {
   Bench bench({.min = 0, .max = 2, .connecting_max = 2});
   auto first = bench.ask();
   auto second = bench.ask();
-  auto bulk = bench.ask(true);
+  auto bulk = bench.ask(Use::bulk);
   std::vector<std::shared_ptr<Acquired>> points;
   for (std::size_t i = 0; i < shard::points_in_a_row + 2; ++i) points.push_back(bench.ask());
   first->result.reset();
@@ -237,7 +268,7 @@ TEST_CASE("idle connections that bulk requests used go sooner, for what their bu
   Bench bench({.min = 1, .max = 10, .connecting_max = 10});
   {
     std::vector<std::shared_ptr<Acquired>> many;
-    for (int i = 0; i < 6; ++i) many.push_back(bench.ask(i % 2 == 0));
+    for (int i = 0; i < 6; ++i) many.push_back(bench.ask(i % 2 == 0 ? Use::bulk : Use::point));
   }
   CHECK(bench.pool->idle() == 6);
   run_for(bench.loop, 9s);
@@ -261,7 +292,7 @@ TEST_CASE("idle connections that bulk requests used go sooner, for what their bu
 
 TEST_CASE("connections whose buffers hold memory that others need are closed while idle, or when they come back") {
   Bench bench({.min = 0, .max = 10, .connecting_max = 10});
-  auto lent = bench.ask(true);
+  auto lent = bench.ask(Use::bulk);
   bench.ask();
   CHECK(bench.pool->idle() == 1);
   bench.pool->tick(Clock::now(), true);
@@ -328,7 +359,7 @@ TEST_CASE("a request that is interrupted leaves the line, and the next one gets 
   auto holder = bench.ask();
   REQUIRE(holder->ok());
   Interrupt interrupt;
-  auto waiter = bench.begin_to_ask(false, time_point_never, &interrupt);
+  auto waiter = bench.begin_to_ask(Use::point, time_point_never, &interrupt);
   bench.loop.poll_until_idle();
   CHECK(bench.pool->waiting() == 1);
   interrupt.request(Error(ErrorCode::interrupted, "killed"));
@@ -348,7 +379,7 @@ TEST_CASE("a request that is interrupted when it has been served is served all t
   auto holder = bench.ask();
   REQUIRE(holder->ok());
   Interrupt interrupt;
-  auto waiter = bench.begin_to_ask(false, time_point_never, &interrupt);
+  auto waiter = bench.begin_to_ask(Use::point, time_point_never, &interrupt);
   bench.loop.poll_until_idle();
   holder->result.reset();
   interrupt.request(Error(ErrorCode::interrupted, "killed"));
