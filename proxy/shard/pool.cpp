@@ -291,7 +291,8 @@ void Pool::tick(TimePoint now, bool host_up, bool ends_cursors) {
   std::erase_if(idle_, [](const auto& connection) { return connection->transport().holds_wanted_memory(); });
   for (auto each = idle_.begin(); each != idle_.end() && idle_.size() + in_use_ > settings_.limits.min;) {
     const Connection::PoolNotes& notes = (*each)->pool_notes;
-    const Duration at_most = notes.use != Use::point && !ends_cursors ? std::min<Duration>(idle_time, bulk_idle_time) : idle_time;
+    const bool may_be_large = notes.use != Use::point && !ends_cursors;
+    const Duration at_most = may_be_large ? std::min<Duration>(idle_time, bulk_idle_time) : idle_time;
     each = now - notes.idle_since > at_most ? idle_.erase(each) : std::next(each);
   }
   if (host_up) open_missing();
