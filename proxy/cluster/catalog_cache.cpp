@@ -36,6 +36,13 @@ bool is_in_use(const KnownCollection& known) noexcept {
 }
 constexpr bool is_in_use(const KnownDatabase&) noexcept { return false; }
 
+constexpr void note_since(KnownCollection&, const std::optional<KnownCollection>&) noexcept {}
+void note_since(KnownDatabase& known, const std::optional<KnownDatabase>& before) noexcept {
+  const bool same = before && before->database->primary == known.database->primary &&
+                    before->database->version == known.database->version;
+  known.since = same ? before->since : known.read;
+}
+
 }  // namespace
 
 // If there are too many, those that were not asked for longest make room. A slot in use stays where it is.
@@ -91,6 +98,7 @@ Task<Result<Value>> CatalogCache::newer(Slot<Value>& slot, std::uint64_t after, 
   } else {
     slot.failure.reset();
     result->read = begun;
+    note_since(*result, slot.value);
     slot.value = *result;
   }
   wake(std::exchange(slot.waiters, {}));

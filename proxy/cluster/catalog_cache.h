@@ -27,6 +27,7 @@ namespace spillway::cluster {
 struct KnownDatabase {
   std::shared_ptr<const catalog::Database> database;
   std::uint64_t read = 0;
+  std::uint64_t since = 0;  // the read that first found it on this primary, in this version
 };
 struct KnownCollection {
   std::shared_ptr<const catalog::CachedCollection> collection;

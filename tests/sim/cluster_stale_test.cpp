@@ -189,6 +189,26 @@ TEST_CASE("a database whose primary shard has changed is found there", "[cluster
   CHECK(sim.cluster.shard(1).stored("rec.u").size() == 2);
 }
 
+TEST_CASE("a collection sharded before its database moved is not taken for one of the new primary", "[cluster]") {
+  const std::int32_t wire = GENERATE(wire_4_2, wire_4_4, wire_5_0, wire_6_0, wire_7_0, wire_8_0);
+  CAPTURE(wire);
+  ClusterWorld sim({.wire_version = wire});
+  know_all(sim);
+  sim.cluster.shard_collection("rec.u", json(R"({"_id": 1})"), {});
+  sim.cluster.role(1).forget();  // it had no part in that
+  sim.cluster.move_primary("rec", 1);
+  REQUIRE(sim.cluster.owned("rec.u").size() == 1);
+  SECTION("by a read") { CHECK(batch_of(sim.ask(R"({"find": "u", "$db": "rec"})")).size() == 1); }
+  SECTION("by a write") {
+    CHECK(is_ok(sim.ask(R"({"insert": "u", "documents": [{"_id": 2}], "$db": "rec"})")));
+    CHECK(sim.cluster.owned("rec.u").size() == 2);
+  }
+  SECTION("by another worker, after one has read the database") {
+    CHECK(batch_of(sim.ask(R"({"find": "u", "$db": "rec"})")).size() == 1);
+    CHECK(batch_of(sim.ask_other(R"({"find": "u", "$db": "rec"})")).size() == 1);
+  }
+}
+
 TEST_CASE("a command waits for a chunk's critical section, and runs once where the chunk is then", "[cluster]") {
   const std::int32_t wire = GENERATE(wire_4_2, wire_4_4, wire_5_0, wire_6_0, wire_7_0, wire_8_0);
   CAPTURE(wire);

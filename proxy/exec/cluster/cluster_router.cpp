@@ -63,6 +63,7 @@ std::optional<Routes> ClusterRouter::resolve(const RouteNames& names) {
   bool sharded = false;  // the name before
   for (const RouteName& name : names) {
     if (name.db.empty() || (name.buckets && sharded)) continue;
+    std::uint64_t since = 0;
     if (lies_on_config_servers(name.db)) {
       routes.add(name.db == "admin" ? admin_ : config_);
     } else {
@@ -71,11 +72,16 @@ std::optional<Routes> ClusterRouter::resolve(const RouteNames& names) {
       found->second.used = true;
       routes.note_learned(found->second.learned_at);
       routes.add(found->second.value);
+      since = found->second.since;
     }
     if (!may_be_sharded(name)) continue;
     const NamespaceText ns(name.db, name.collection);
     const auto found = collections_.find(key_of(ns.view()));
     if (found == collections_.end() || found->second.stale) return std::nullopt;
+    if (is_outdated(found->second, since)) {
+      found->second.stale = true;
+      return std::nullopt;
+    }
     found->second.used = true;
     routes.note_learned(found->second.learned_at);
     routes.add(found->second.value);
@@ -91,12 +97,15 @@ Task<Result<void>> ClusterRouter::learn(RouteNames names, RouteWait wait) {
     if (name.db.size() > limits::database_name_bytes_max) {
       co_return Error(ErrorCode::invalid_namespace, "Invalid database name: it is too long");
     }
+    std::uint64_t since = 0;
     if (!lies_on_config_servers(name.db)) {
       SPILLWAY_AWAIT(learned, learn_database(std::string(name.db), wait));
+      const auto database = databases_.find(key_of(name.db));
+      if (database != databases_.end()) since = database->second.since;
     }
     if (!may_be_sharded(name)) continue;
     const std::string ns = fmt::format("{}.{}", name.db, name.collection);
-    SPILLWAY_AWAIT(learned, learn_collection(ns, wait));
+    SPILLWAY_AWAIT(learned, learn_collection(ns, since, wait));
     const auto found = collections_.find(ns);
     sharded = found != collections_.end() && found->second.value->routing != nullptr;
   }
@@ -200,14 +209,14 @@ Task<Result<void>> ClusterRouter::learn_database(std::string name, RouteWait wai
   }
   keep(databases_, name,
        {StaticRouter::own_reference(std::move(known->database)), known->read, learning.forgotten,
-        context_.shared.clock.now()});
+        context_.shared.clock.now(), true, known->since});
   co_return Result<void>();
 }
 
-Task<Result<void>> ClusterRouter::learn_collection(std::string ns, RouteWait wait) {
+Task<Result<void>> ClusterRouter::learn_collection(std::string ns, std::uint64_t since, RouteWait wait) {
   const auto found = collections_.find(ns);
   if (found != collections_.end() && !found->second.stale) co_return Result<void>();
-  const std::uint64_t after = found == collections_.end() ? 0 : found->second.read;
+  const std::uint64_t after = std::max(found == collections_.end() ? 0 : found->second.read, since);
   using Value = cluster::KnownCollection;
   std::function<Task<Result<Value>>(ClusterTable&)> ask = [ns, after](ClusterTable& table) {
     return table.collection(ns, after);

@@ -72,7 +72,13 @@ class ClusterRouter final : public Router {
     bool stale = false;
     std::uint64_t learned_at = 0;  // the cluster's time
     bool used = true;  // since the last time that room was made
+    std::uint64_t since = 0;  // of a database: KnownDatabase's
   };
+  // That a collection is not sharded was so on the database's primary at that time. A shard of 4.2 that has become the
+  // primary since believes it, whatever has become of the collection.
+  static bool is_outdated(const Known<Routes::CollectionPtr>& known, std::uint64_t since) noexcept {
+    return known.value->routing == nullptr && known.read < since;
+  }
   template <class Ptr>
   using Names = absl::flat_hash_map<std::string, Known<Ptr>>;
   template <class Ptr>
@@ -86,7 +92,7 @@ class ClusterRouter final : public Router {
   Task<Result<Value>> ask_about(Questions<Value>& questions, std::string name, std::uint64_t after,
                                 std::function<Task<Result<Value>>(ClusterTable&)> ask, RouteWait wait);
   Task<Result<void>> learn_database(std::string name, RouteWait wait);
-  Task<Result<void>> learn_collection(std::string ns, RouteWait wait);
+  Task<Result<void>> learn_collection(std::string ns, std::uint64_t since, RouteWait wait);
 
   Context& context_;
   ClusterTable& table_;
