@@ -530,6 +530,8 @@ const std::vector<ShardState>& GatewayImpl::states() const {
 // With a thousand shards, one of them changes at almost any time: the others are not looked at.
 const ShardCapabilities& GatewayImpl::capabilities(std::uint16_t shard) const {
   if (shard >= states_.size()) read_states();
+  static const ShardCapabilities of_none;
+  if (shard >= states_.size()) return of_none;
   if (shards_[shard]->take_change()) states_[shard] = shards_[shard]->state();
   return states_[shard];
 }

@@ -186,6 +186,48 @@ TEST_CASE("from a recorded table shards hear the versions that a router of 4.2 s
   CHECK(asked == std::vector{asked_for("rec.r", 0, 0), asked_for("rec.h", 0, 0)});
 }
 
+TEST_CASE("commands that do not name a database that there is are refused", "[cluster]") {
+  const std::int32_t wire = GENERATE(wire_4_2, wire_4_4, wire_5_0, wire_6_0, wire_7_0, wire_8_0);
+  const auto [command, code] = GENERATE(table<std::string, int>(
+      {{R"({"aggregate": "x", "pipeline": [{"$documents": [{"a": 1}]}], "cursor": {}, "$db": "none"})", 26},
+       {R"({"aggregate": "x", "pipeline": [{"$documents": [{"a": 1}]}], "explain": true, "$db": "none"})", 26},
+       {R"({"explain": {"aggregate": "x", "pipeline": [{"$documents": [{"a": 1}]}], "cursor": {}}, "$db": "none"})", 26},
+       {R"({"aggregate": "r", "pipeline": [{"$merge": {"into": {"db": "", "coll": "x"}, "on": "_id"}}], "cursor": {},
+            "$db": "rec"})", 73},
+       {R"({"aggregate": "u", "pipeline": [{"$lookup": {"from": {"db": "", "coll": "x"}, "pipeline": [], "as": "a"}}],
+            "cursor": {}, "$db": "rec"})", 73},
+       {R"({"getShardVersion": "", "$db": "admin"})", 73},
+       {R"({"getShardVersion": ".", "$db": "admin"})", 73},
+       {R"({"getShardVersion": "rec.", "$db": "admin"})", 73},
+       {R"({"getShardVersion": ".r", "$db": "admin"})", 73},
+       {R"({"renameCollection": ".a", "to": ".b", "$db": "admin"})", 73},
+       {R"({"renameCollection": "rec.u", "to": ".b", "$db": "admin"})", 73}}));
+  CAPTURE(wire, command);
+  ClusterWorld sim({.wire_version = wire});
+  CHECK(code_of(sim.ask(command)) == code);
+}
+
+TEST_CASE("what looks like a change stream and is none is run where its database lies", "[cluster]") {
+  const std::int32_t wire = GENERATE(wire_4_2, wire_4_4, wire_5_0, wire_6_0, wire_7_0, wire_8_0);
+  const std::string command = GENERATE(
+      R"({"aggregate": "u", "pipeline": [{"$changeStream": {}}], "explain": true, "$db": "rec"})",
+      R"({"aggregate": 1, "pipeline": [{"$changeStream": {}}], "explain": true, "$db": "rec"})",
+      R"({"mapReduce": "u", "map": "m", "reduce": "r", "out": {"inline": 1}, "pipeline": [{"$changeStream": {}}],
+          "$db": "rec"})",
+      R"({"create": "x", "pipeline": [{"$changeStream": {}}], "$db": "rec"})");
+  CAPTURE(wire, command);
+  ClusterWorld sim({.wire_version = wire});
+  const BsonDoc answer = sim.ask(command);
+  INFO(to_json(answer));
+  CHECK(code_of(answer) != 73);
+  CHECK(sim.times(1, "aggregate") + sim.times(1, "mapReduce") + sim.times(1, "create") == 0);
+}
+
+TEST_CASE("getShardVersion tells of a database before anything else was asked of it", "[cluster]") {
+  ClusterWorld sim({.wire_version = wire_4_2});
+  CHECK(sim.ask(R"({"getShardVersion": "rec", "$db": "admin"})").view()["primaryShard"].as_string() == "sh0");
+}
+
 TEST_CASE("a collection is renamed once, whatever becomes of the answer", "[cluster]") {
   ClusterWorld sim({.wire_version = GENERATE(wire_5_0, wire_8_0), .members = 2});
   const std::string_view name = "_shardsvrRenameCollection";

@@ -71,6 +71,37 @@ TEST_CASE("a client that takes its reply slowly keeps no memory for its request"
   check_whole(world, pending->reply);
 }
 
+TEST_CASE("a long reply that the router has made is paid for until the client has it") {
+  SimWorldOptions options = sharded_world(2, 1000);
+  options.faults.window_bytes = 64 * 1024;
+  SimWorld world(std::move(options));
+  const std::string text(1'000'000, 'x');
+  for (std::size_t shard = 0; shard < 2; ++shard) {
+    for (int i = 0; i < 3; ++i) {
+      const int id = static_cast<int>(shard) * 1000 + i;
+      BsonWriter out;
+      out.append("_id", id).append("text", fmt::format("{}{}", id, text));
+      world.shard(shard).store("app.docs", std::move(out).finish());
+    }
+  }
+  const std::size_t bytes = 2 * text.size();
+  const bool echoes = GENERATE(true, false);
+  auto client = world.client();
+  client->holds = true;
+  const auto pending = start(world, *client, echoes
+      ? BsonWriter().append("echo", 1).append("text", text + text).append("$db", "admin").finish()
+      : json(R"({"distinct": "docs", "key": "text", "$db": "app"})"));
+  world.run_for(seconds(1));
+  REQUIRE_FALSE(pending->done);
+  CHECK(world.shared().memory.replies.usage().used_bytes > bytes);
+  client->holds = false;
+  REQUIRE(world.run_until([&] { return pending->done; }, minutes(2)));
+  REQUIRE(pending->reply.has_value());
+  CHECK(is_ok(*pending->reply));
+  world.run_for(seconds(1));
+  CHECK(world.shared().memory.replies.usage().used_bytes == 0);
+}
+
 TEST_CASE("a client that stops reading while memory is short is not cut in mid-reply") {
   SimWorldOptions options = slow_world();
   options.memory_limit_bytes = 4 * limits::mib;

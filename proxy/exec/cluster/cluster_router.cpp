@@ -62,6 +62,7 @@ std::optional<Routes> ClusterRouter::resolve(const RouteNames& names) {
   Routes routes = Routes::of_cluster(shards_);
   bool sharded = false;  // the name before
   for (const RouteName& name : names) {
+    if (name.db.empty() && !name.collection.empty()) return std::nullopt;  // for the error
     if (name.db.empty() || (name.buckets && sharded)) continue;
     std::uint64_t since = 0;
     if (lies_on_config_servers(name.db)) {
@@ -93,6 +94,9 @@ std::optional<Routes> ClusterRouter::resolve(const RouteNames& names) {
 Task<Result<void>> ClusterRouter::learn(RouteNames names, RouteWait wait) {
   bool sharded = false;  // the name before
   for (const RouteName& name : names) {
+    if (name.db.empty() && !name.collection.empty()) {
+      co_return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
+    }
     if (name.db.empty() || (name.buckets && sharded)) continue;
     if (name.db.size() > limits::database_name_bytes_max) {
       co_return Error(ErrorCode::invalid_namespace, "Invalid database name: it is too long");

@@ -254,6 +254,19 @@ void note_answer(Context& context, Client& client, const CommandSpec& spec, cons
 
 Task<Result<Response>> not_run(Error why) { co_return why; }
 
+// A long reply that was made here is paid for until the client has it. What was changed is told even without memory.
+Result<Response> paid(const Context& context, const CommandSpec& spec, Response reply) {
+  constexpr std::size_t paid_bytes_least = 64 * limits::kib;
+  const std::size_t bytes = reply.unpaid_bytes();
+  if (bytes < paid_bytes_least) return reply;
+  MemoryBudget& budget = context.shared.memory.replies;
+  auto room = reserve_now(budget, bytes);
+  const bool changes = spec.is(Trait::writes | Trait::audited);
+  if (!room && !changes) return memory_refused(budget, bytes, "the reply");
+  if (room) reply.pay(*std::move(room));
+  return reply;
+}
+
 // nullopt: run_in_cluster() finds them.
 std::optional<Routes> routes_of(Context& context, const CommandSpec& spec, Request& request) {
   if (!context.in_cluster()) return context.router->resolve({});
@@ -330,6 +343,7 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
     auto again = run_in_cluster(context, client, *spec, request, std::move(result));
     result = co_await again;
   }
+  if (result.has_value()) result = paid(context, *spec, *std::move(result));
   client.running = nullptr;
   // Not where the next one begins: a shutdown may have come while that waited for something before.
   client.interrupt.clear();

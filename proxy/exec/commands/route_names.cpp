@@ -68,7 +68,8 @@ RouteNames route_names(const Context& context, const CommandSpec& spec, Request&
       if (may_shard_time_series(context)) add_buckets(names, request);
       break;
     case RouteNeed::pipeline:
-      if (opens_change_stream(request.body)) break;  // all shards, of a database that there may not be yet, too
+      // On all shards, of a database that there may not be yet, too.
+      if (spec.name == "aggregate" && !request.body["explain"].truthy() && opens_change_stream(request.body)) break;
       add_collection(names, request.db, request.body);
       add_pipeline(names, request.db, request.body);
       add_output(names, request.db, request.body);

@@ -38,9 +38,12 @@ Response empty_cursor(std::string_view db, std::string_view collection) {
 
 // What shards say of these names, before they look whether there is such a database.
 Result<void> check_names(const CommandSpec& spec, const RouteNames& names) {
+  const bool may_name_database = spec.name == "getShardVersion" || spec.name == "getshardversion";
   for (const auto& name : names) {
-    const bool lacks_collection = spec.routes == RouteNeed::full_name && name.collection.empty();
-    if (lacks_collection || name.collection.find('\0') != std::string_view::npos)
+    const bool lacks_collection =
+        spec.routes == RouteNeed::full_name && name.collection.empty() && !may_name_database;
+    const bool lacks_database = name.db.empty() && !name.collection.empty();
+    if (lacks_collection || lacks_database || name.collection.find('\0') != std::string_view::npos)
       return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
   }
   return {};
@@ -91,6 +94,7 @@ DocView pipeline_of(const Request& request) {
 
 // Documents that need no database; other collections would.
 bool brings_documents(const Request& request) {
+  if (command_of(request).first().is_string()) return false;  // the stage stands on a collection: a shard refuses it
   const DocView pipeline = pipeline_of(request);
   if (first_stage_name(pipeline) != "$documents") return false;
   const auto involved = involved_namespaces(pipeline, request.db);

@@ -311,7 +311,7 @@ bool adds_fields(const Context& context) {
 
 bool waits_for_version(const Context& context, const ShardCommand& command) {
   return context.in_cluster() && command.by.what() != RoutedBy::What::nothing &&
-         command.shard != cluster::config_shard &&
+         command.shard != cluster::config_shard && command.shard != catalog::no_shard &&
          context.gateway.capabilities(command.shard).max_wire_version == 0;
 }
 

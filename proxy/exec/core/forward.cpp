@@ -103,16 +103,6 @@ Result<Reservation> room_for_copies(const Context& context, std::size_t bytes, s
   return without_writes(memory_refused(budget, bytes * copies, "a copy of the command"));
 }
 
-Response counted_reply(const Context& context, BsonDoc reply) {
-  constexpr std::size_t counted_bytes_least = 64 * limits::kib;
-  if (reply.size() < counted_bytes_least) return Response(std::move(reply));
-  auto buffer = Buffer::allocate(context.shared.memory.replies, reply.size());
-  if (!buffer) return Response(std::move(reply));
-  buffer->append(reply.view().data(), reply.size());
-  const DocView document = DocView::trusted(buffer->data());
-  return Response::of_buffer(*std::move(buffer), document);
-}
-
 std::int32_t failure_code(DocView reply) noexcept {
   const std::int64_t code = reply["code"].to_int64().value_or(0);
   return code > 0 && code <= INT32_MAX ? static_cast<std::int32_t>(code) : 0;

@@ -60,9 +60,6 @@ Result<Reservation> room_for_copies(const Context& context, std::size_t bytes, s
 inline Result<Reservation> room_for_copy(const Context& context, const Request& request) {
   return room_for_copies(context, request.body.size(), request.strips_fields ? 1 : 0);
 }
-// A reply made here. A long one is charged until the client has it; what was written is reported even if there is no
-// room.
-Response counted_reply(const Context& context, BsonDoc reply);
 // The code of an ok: 0 reply; 0: it has none.
 std::int32_t failure_code(DocView reply) noexcept;
 // The same for a reply that is known to be ok.

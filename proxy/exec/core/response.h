@@ -45,6 +45,12 @@ class Response {
 
   // The document in one piece.
   BsonDoc copy() const;
+  // Pays for its bytes as long as it lives.
+  void pay(Reservation room) { parts().paid = std::move(room); }
+  // Of those that no buffer holds: nothing has paid for them.
+  std::size_t unpaid_bytes() const noexcept {
+    return parts_ == nullptr || parts_->paid.bytes() > 0 ? 0 : parts_->head.size();
+  }
   // More elements at the document's end. REQUIRES a complete reply.
   void append_elements(BsonDoc elements);
 
@@ -71,6 +77,7 @@ class Response {
     absl::InlinedVector<iovec, 4, RecyclingAllocator<iovec>> pieces;
     absl::InlinedVector<BsonDoc, 1> appended;
     absl::InlinedVector<Buffer, 2, RecyclingAllocator<Buffer>> held;
+    Reservation paid;
     StreamReplyPtr stream;
   };
   Parts& parts() {

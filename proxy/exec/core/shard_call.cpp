@@ -31,8 +31,13 @@ bool is_same(const shard::Command& a, const shard::Command& b) noexcept {
   return std::equal(pieces(a).begin(), pieces(a).end(), pieces(b).begin(), pieces(b).end(), same);
 }
 
+Task<Result<shard::Reply>> name_no_shard() {
+  co_return Error(ErrorCode::invalid_namespace, "Invalid namespace specified: the command does not name its database");
+}
+
 Task<Result<shard::Reply>> start(Context& context, const ShardCommand& command, const BsonDoc& added,
                                  shard::CallOptions options) {
+  if (command.shard == catalog::no_shard) return name_no_shard();
   shard::Command with_added = command.command;
   if (!added.view().empty()) with_added.suffix = shard::elements_of(added.view());
   return context.gateway.call(command.shard, with_added, with_places(command, std::move(options)));

@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "proxy/base/memory_wait.h"
 #include "proxy/base/time_slice.h"
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/core/arguments.h"
@@ -103,11 +104,22 @@ Task<bool> has_collatable(Context& context, const std::vector<DocView>& arrays) 
 
 // The arrays outlive the task.
 Task<Result<Response>> merge_distinct(Context& context, const Request& request, std::vector<DocView> arrays) {
+  std::size_t bytes = 0;
+  for (const DocView array : arrays) bytes += array.size();
+  bytes = std::min<std::size_t>(bytes, limits::document_bytes_max);
+  // It does not wait: it holds the shards' replies.
+  MemoryBudget& replies = context.shared.memory.replies;
+  auto room = reserve_now(replies, bytes);
+  if (!room) co_return memory_refused(replies, bytes, "the distinct values");
   DistinctMerge merge(std::move(arrays), context.shared.memory.cursors);
   TimeSlice slice(context.pump);
   for (;;) {
     SPILLWAY_CO_TRY(more, merge.step());
-    if (!*more) co_return Response(std::move(merge).reply(request.at_cluster_time));
+    if (!*more) {
+      Response reply(std::move(merge).reply(request.at_cluster_time));
+      reply.pay(*std::move(room));
+      co_return std::move(reply);
+    }
     if (!slice.is_over(DistinctMerge::values_per_step * DistinctMerge::bytes_of_value)) continue;
     co_await slice.next();
     if (auto going = goes_on(request); going.has_error()) co_return going.error();

@@ -473,7 +473,7 @@ Answer rename_collection(Context& context, Client& client, const Request& reques
   }
   const catalog::Namespace from = catalog::split_namespace(source.as_string());
   const catalog::Namespace to = catalog::split_namespace(target.as_string());
-  if (from.collection.empty() || to.collection.empty()) {
+  if (from.db.empty() || from.collection.empty() || to.db.empty() || to.collection.empty()) {
     co_return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
   }
   if (context.in_cluster() && find_form(request.name, config_wire_version(context)) != nullptr) {

@@ -318,10 +318,9 @@ void append_majority(BsonWriter& out, const Request& request) {
       return;
     }
   }
-  std::optional<std::int64_t> wait_ms;
-  if (given.is_document()) wait_ms = given.as_document()["wtimeout"].to_int64();
+  const std::int64_t wait_ms = given.to_document()["wtimeout"].to_int64().value_or(60'000);
   out.begin_document("writeConcern").append("w", "majority");
-  out.append("wtimeout", static_cast<std::int32_t>(wait_ms.value_or(60'000))).end();
+  out.append("wtimeout", static_cast<std::int32_t>(std::clamp<std::int64_t>(wait_ms, 0, INT32_MAX))).end();
 }
 
 BsonDoc make_command(const CommandForm& form, const Request& request, std::string_view name,

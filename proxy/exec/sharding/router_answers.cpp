@@ -23,6 +23,7 @@ Task<Result<bool>> is_partitioned(Context* context, const Request* request, std:
 Task<Result<Response>> database_version(Context* context, const Request* request, std::string db) {
   BsonWriter reply;
   const catalog::Database* const database = request->routes->database(db);
+  if (database == nullptr) co_return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
   reply.append("primaryShard", request->routes->shard(database->primary).name);
   if (config_wire_version(*context) < v6_0) {
     SPILLWAY_CO_TRY(partitioned, co_await is_partitioned(context, request, db));

@@ -87,7 +87,7 @@ Task<Result<Response>> modify(Context& context, const Request& request, const St
   const bool wants_new = request.body["new"].truthy();
   if (request.in_transaction) {
     SPILLWAY_CO_TRY(moved, co_await move_document(context, request, collection, routing, outcome.body()));
-    co_return counted_reply(context, moved_modify_reply(outcome.body(), *moved, wants_new));
+    co_return Response(moved_modify_reply(outcome.body(), *moved, wants_new));
   }
   const DocView sent = body_of(command.command);
   const BsonDoc body = BsonWriter().append_elements(sent, std::not_fn(is_generic_argument)).finish();
@@ -100,7 +100,7 @@ Task<Result<Response>> modify(Context& context, const Request& request, const St
                       return moved_modify_reply(refusal, moved, wants_new);
                     }};
   SPILLWAY_AWAIT(reply, move_in_own_transaction(context, request, std::move(write)));
-  co_return counted_reply(context, *std::move(reply));
+  co_return Response(*std::move(reply));
 }
 
 bool has_matched(DocView reply) noexcept {

@@ -381,7 +381,7 @@ Task<Result<Response>> run_rounds(WriteRun& run, const Client& client) {
   while (!finishing.step(entries_per_step)) {
     if (slice.is_over(4 * limits::kib)) co_await slice.next();
   }
-  co_return counted_reply(run.context, std::move(finishing).take());
+  co_return Response(std::move(finishing).take());
 }
 
 // All operations went to one shard together. Goes on with what it has not executed for a stale table.
