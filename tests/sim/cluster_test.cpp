@@ -191,7 +191,8 @@ TEST_CASE("commands that do not name a database that there is are refused", "[cl
   const auto [command, code] = GENERATE(table<std::string, int>(
       {{R"({"aggregate": "x", "pipeline": [{"$documents": [{"a": 1}]}], "cursor": {}, "$db": "none"})", 26},
        {R"({"aggregate": "x", "pipeline": [{"$documents": [{"a": 1}]}], "explain": true, "$db": "none"})", 26},
-       {R"({"explain": {"aggregate": "x", "pipeline": [{"$documents": [{"a": 1}]}], "cursor": {}}, "$db": "none"})", 26},
+       {R"({"explain": {"aggregate": "x", "pipeline": [{"$documents": [{"a": 1}]}], "cursor": {}},
+            "$db": "none"})", 26},
        {R"({"aggregate": "r", "pipeline": [{"$merge": {"into": {"db": "", "coll": "x"}, "on": "_id"}}], "cursor": {},
             "$db": "rec"})", 73},
        {R"({"aggregate": "u", "pipeline": [{"$lookup": {"from": {"db": "", "coll": "x"}, "pipeline": [], "as": "a"}}],

@@ -23,6 +23,7 @@
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/fail_command.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/stale.h"
 #include "proxy/exec/counters/connection_counts.h"
 #include "proxy/exec/counters/metrics.h"

@@ -18,6 +18,11 @@ Error no_such_transaction(std::int64_t txn_number, std::string_view why) {
   return Error(ErrorCode::no_such_transaction, fmt::format("Transaction {} {}", txn_number, why));
 }
 
+Error has_been_committed(std::int64_t txn_number) {
+  constexpr std::int32_t transaction_committed = 256;
+  return Error(transaction_committed, fmt::format("Transaction {} has been committed", txn_number));
+}
+
 Error too_old(std::int64_t txn_number, std::int64_t seen) {
   return Error(ErrorCode::transaction_too_old,
                fmt::format("txnNumber {} is less than last txnNumber {} seen in this session",
@@ -212,7 +217,10 @@ TransactionTable::Statement TransactionTable::statement_in_cluster(std::string_v
   Transaction* const transaction = take(stripe, key, txn_number, begins != nullptr, {}, now, user, result);
   if (transaction == nullptr) return result;
   if (transaction->state != Transaction::State::active) {
-    result.error = no_such_transaction(txn_number, "cannot be continued: its commit has begun");
+    // Without a label once it is committed: it must not be done again.
+    result.error = transaction->committed
+                       ? has_been_committed(txn_number)
+                       : no_such_transaction(txn_number, "cannot be continued: its commit has begun");
     return result;
   }
   if (begins != nullptr) transaction->concern = *begins;
@@ -349,6 +357,7 @@ Result<Participants> TransactionTable::abort(std::string_view lsid, std::int64_t
     return no_such_transaction(txn_number, "has been aborted");
   }
   transaction.last_used = now;
+  if (transaction.committed) return has_been_committed(txn_number);
   // A commit under way decides: one shard reports its outcome. Several might be prepared.
   if (transaction.state == Transaction::State::committing && transaction.participants.size() > 1) {
     return no_such_transaction(txn_number, "cannot be aborted: its commit has begun");

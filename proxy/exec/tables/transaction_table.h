@@ -74,7 +74,7 @@ class TransactionTable {
   };
   // A statement that will run on `targets` of a static table. Begins or continues the session's transaction and pins
   // it. `user`: has the place in the table; an address where there are no users. Errors: 117 started twice, 225 an
-  // older number, 251 unknown or aborted, 263 a second shard, 261 too many transactions.
+  // older number, 251 unknown or aborted, 256 committed, 263 a second shard, 261 too many transactions.
   Statement statement(std::string_view lsid, std::int64_t txn_number, bool starts,
                       const catalog::ShardSet& targets, bool writes, TimePoint now,
                       std::string_view user = {});
@@ -110,8 +110,8 @@ class TransactionTable {
   void note_api(std::string_view lsid, std::int64_t txn_number, const ApiParameters& api);
   Result<void> check_api(std::string_view lsid, std::int64_t txn_number, const ApiParameters& api) const;
 
-  // commitTransaction and abortTransaction: where to send them. No participants: nowhere. Errors: 225, 251. Not known
-  // here at all: nullopt, and a recoveryToken may help.
+  // commitTransaction and abortTransaction: where to send them. No participants: nowhere. Errors: 225, 251, and 256 for
+  // an abort of what is committed. Not known here at all: nullopt, and a recoveryToken may help.
   Result<std::optional<Participants>> commit(std::string_view lsid, std::int64_t txn_number,
                                              TimePoint now);
   Result<Participants> abort(std::string_view lsid, std::int64_t txn_number, TimePoint now);

@@ -361,6 +361,11 @@ TEST_CASE("a transaction in a cluster takes shards as commands reach them", "[tr
     CHECK_FALSE(table.contact("a", 1, 5, 90)->with_shard.first);
     CHECK(next(1) == "error 251");
     CHECK(table.abort("a", 1, start).error().code == 251);
+    // Once it is done, it must not be done again: no error with a label.
+    CHECK(table.note_committed("a", 1));
+    CHECK(next(1) == "error 256");
+    CHECK(table.abort("a", 1, start).error().code == 256);
+    CHECK(table.commit("a", 1, start).has_value());
   }
   SECTION("its first statement chooses the time again") {
     CHECK(begin(2) == "ok abort s0 abort s1");
