@@ -323,7 +323,9 @@ Result<std::unique_ptr<DocumentStage>> stages_here(Context& context, const Aggre
   }
   auto parsed = std::make_unique<pipeline::Meter>(context.shared.memory.cursors, "the parsed pipeline",
                                                   pipeline::any_number_of_bytes);
-  SPILLWAY_TRY(stages, pipeline::parse_stages(spec.stages, pipeline::ParseScope(parsed.get())));
+  pipeline::ParseScope scope(parsed.get());
+  scope.refuse_partial();  // at an event it would be too late: a stream that resumes meets the same one again
+  SPILLWAY_TRY(stages, pipeline::parse_stages(spec.stages, std::move(scope)));
   return std::make_unique<PipelineStage>(*std::move(stages), std::move(parsed), context.shared.memory.cursors);
 }
 

@@ -30,6 +30,14 @@ Result<void> check(DocView command) {
     if (arguments.contains(at->name) || is_argument_of_any_command(at->name)) continue;
     return unknown_field(fmt::format("mapReduce.{}", at->name));
   }
+  for (const std::string_view name : {"query", "sort", "scope"}) {
+    const ValueView value = command[name];
+    if (!value.exists() || value.is_null() || value.is_document()) continue;
+    return wrong_type(fmt::format("mapReduce.{}", name), value, "object");
+  }
+  if (const ValueView limit = command["limit"]; limit.exists() && !limit.is_null() && !limit.is_number()) {
+    return wrong_type("mapReduce.limit", limit, "[long, int, decimal, double]");
+  }
   for (const std::string_view name : {"map", "reduce"}) {
     if (auto checked = check_script(command, name, true); checked.has_error()) return checked;
   }

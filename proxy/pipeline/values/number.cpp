@@ -235,8 +235,15 @@ void NumberSum::add(ValueView number) noexcept {
   high_ = sum;
 }
 
+// Rounded once, at the end.
 double NumberSum::as_double() const noexcept {
-  return (high_ + static_cast<double>(integers_)) + low_;
+  const auto whole = static_cast<double>(integers_);
+  const double sum = high_ + whole;
+  if (!std::isfinite(sum)) return sum + low_;
+  const auto rest = static_cast<double>(integers_ - static_cast<Wide>(whole));
+  const double of_high = sum - whole;
+  const double lost = (high_ - of_high) + (whole - (sum - of_high));
+  return sum + ((lost + rest) + low_);
 }
 
 DecimalBytes NumberSum::as_decimal() const {

@@ -2395,6 +2395,16 @@ TEST_CASE("mapReduce does not write what other shards or the config servers have
             .view()["code"].to_int64() == 115);
 }
 
+TEST_CASE("a divided mapReduce refuses a query of another type: it would take all documents") {
+  MergingCluster cluster(9);
+  const char* const wrong = GENERATE("'query': []", "'query': '{}'", "'sort': 1", "'limit': '10'", "'scope': 's'");
+  INFO(wrong);
+  const BsonDoc reply =
+      cluster.run(fmt::format("{{'mapReduce': 'c', 'map': 'm', 'reduce': 'r', {}, 'out': 'o', '$db': 'app'}}", wrong));
+  CHECK(reply.view()["code"].to_int64() == 14);
+  for (std::uint16_t shard = 1; shard <= 2; ++shard) CHECK(cluster.parts(shard, false).empty());
+}
+
 TEST_CASE("from 4.4 on, mapReduce of a sharded collection is an aggregation that a shard merges") {
   MergingCluster cluster(9);
   cluster.merger_answer = MergingCluster::cursor(0, "{'_id': null, 'results': [{'_id': 1, 'value': 3}]}");

@@ -185,6 +185,7 @@ TEST_CASE("one document's expressions take a bounded number of steps") {
 TEST_CASE("a double that is a whole number does not make a $mod of integers a double") {
   check({{R"({"$mod": [7, 10.0]})", "{}", "7"},
          {R"({"$mod": [-7, -1.0]})", "{}", "0"},
+         {R"({"$add": [{"$numberLong": "9007199254740993"}, 1.0]})", "{}", "9007199254740994.0"},
          {R"({"$mod": [{"$numberLong": "9007199254740993"}, 10.0]})", "{}", R"({"$numberLong": "3"})"},
          {R"({"$mod": [7, {"$numberLong": "10"}]})", "{}", R"({"$numberLong": "7"})"},
          {R"({"$mod": [7.0, 10]})", "{}", "7.0"},
