@@ -101,7 +101,7 @@ void CursorRegistry::Stripe::remember(std::int64_t id, EndedBy by) {
 Error CursorRegistry::Stripe::not_found(std::int64_t id) const {
   std::string text = "cursor id " + std::to_string(id) + " not found";
   for (const Ended& one : ended) {
-    if (one.id != id) continue;
+    if (one.id == 0 || one.id != id) continue;  // 0: an empty slot
     text += one.by == EndedBy::eviction
                 ? ": memory was short, and the cursor was ended because it was idle and held much"
                 : ": the cursor was ended because the client that used it had gone";

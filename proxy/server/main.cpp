@@ -117,6 +117,7 @@ int serve(CommandLine line, const Environment& environment, spillway::FileDescri
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a spill file at RLIMIT_FSIZE: writing says EFBIG
   CommandLine line = spillway::server::parse_command_line(argc, argv);
   switch (line.action) {
     case CommandLine::Action::print_config:

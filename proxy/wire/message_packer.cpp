@@ -259,28 +259,31 @@ struct SnappyUnpacking final : MessageUnpacker::Codec {
 };
 
 struct ZlibUnpacking final : MessageUnpacker::Codec {
-  ZlibUnpacking(Bytes payload, MutableBytes room) : Codec(payload, room) { inflater_.give(in, {}); }
+  using Codec::Codec;
   Result<bool> step() override {
     if (!inflater_.ready) return damaged();
-    const std::size_t end = step_end();
-    stream_.next_out = out.data() + filled;
-    stream_.avail_out = static_cast<uInt>(end - filled);
-    const int result = inflate(&stream_, Z_NO_FLUSH);
-    filled = end - stream_.avail_out;
+    // Blocks may be empty: a step has an end in what it reads, too.
+    const Bytes some = in.first(std::min(in.size(), in_step_bytes));
+    const MutableBytes room = out.subspan(filled, step_end() - filled);
+    inflater_.give(some, room);
+    const int result = inflate(&inflater_.stream, Z_NO_FLUSH);
+    const std::size_t read = some.size() - inflater_.stream.avail_in;
+    const std::size_t written = room.size() - inflater_.stream.avail_out;
+    in = in.subspan(read);
+    filled += written;
     if (result == Z_STREAM_END) {
-      if (filled != out.size() || stream_.avail_in != 0) return damaged();
+      if (filled != out.size() || !in.empty()) return damaged();
       return true;
     }
-    // Without output left for its end a stream reports that it is stuck.
-    const bool at_end = filled == out.size() && result == Z_OK;
-    if (result != Z_OK || (filled < end) || (at_end && std::exchange(end_asked_, true))) return damaged();
+    const bool goes_on = (result == Z_OK || result == Z_BUF_ERROR) && read + written > 0;
+    if (!goes_on) return damaged();
     return false;
   }
 
  private:
+  static constexpr std::size_t in_step_bytes = 4 * limits::kib;
+
   codec::Inflater inflater_;
-  z_stream& stream_ = inflater_.stream;
-  bool end_asked_ = false;
 };
 
 struct ZstdUnpacking final : MessageUnpacker::Codec {

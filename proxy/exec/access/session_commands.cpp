@@ -253,20 +253,20 @@ Task<void> interrupt_operations_of(Context& context, const Client& client, const
   co_await asking;
 }
 
-// Null: every user's.
-Task<void> end_everything_of(Context& context, const SessionIds* sessions, bool wait) {
+// Null: every user's. `kills`: waits until the shards have answered.
+Task<void> end_everything_of(Context& context, const SessionIds* sessions, bool kills) {
   constexpr std::size_t sessions_per_step = 64;  // each is looked for in all stripes of two tables
   CursorRegistry& cursors = context.shared.cursors;
   TransactionTable& transactions = *context.shared.transactions;
   TaskGroup aborts;
   const auto abort_all = [&](std::vector<OpenTransaction> opened) {
     for (OpenTransaction& open : opened) {
-      (wait ? aborts : context.background).start(abort_on_shards(context, std::move(open)));
+      (kills ? aborts : context.background).start(abort_on_shards(context, std::move(open)));
     }
   };
   if (sessions == nullptr) {
     end_cursors(context, cursors.kill_all_sessions(), CursorEnd::killed);
-    abort_all(transactions.end_all_sessions());
+    abort_all(transactions.end_all_sessions(kills));
   } else {
     TimeSlice slice(context.pump);
     std::vector<SessionId> some;
@@ -274,7 +274,7 @@ Task<void> end_everything_of(Context& context, const SessionIds* sessions, bool 
       some.clear();
       for (; at != sessions->end() && some.size() < sessions_per_step; ++at) some.push_back(session_id_of(at->id));
       end_cursors(context, cursors.kill_sessions(some), CursorEnd::killed);
-      abort_all(transactions.end_sessions(some));
+      abort_all(transactions.end_sessions(some, kills));
       if (slice.is_over(4 * limits::kib)) co_await slice.next();
     }
   }

@@ -329,11 +329,14 @@ BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, co
       out.append("mayBypassWriteBlocking", user->privileges.on_cluster().has(auth::Action::bypass_write_blocking_mode));
     }
   }
-  // The config servers look at no versions, and their defaults are their own.
-  if (command.shard == cluster::config_shard) return std::move(out).finish();
+  const catalog::ConcernDefaults* const defaults = context.router->concern_defaults();
+  // The config servers look at no versions. They apply no defaults to writes, either.
+  if (command.shard == cluster::config_shard) {
+    if (is_write(name_of(body))) append_write_concern(out, body, defaults, wire);
+    return std::move(out).finish();
+  }
   Participants::Contact contact;
   const bool has_concern = append_transaction(out, context, command.shard, body, transaction, contact);
-  const catalog::ConcernDefaults* const defaults = context.router->concern_defaults();
   const bool indexes_make = wire < wire_version_of_4_4 && name_of(body) == "createIndexes";
   if (command.by.what() == RoutedBy::What::nothing) {  // nor do open cursors and transactions look at versions
     // One that never owned a part of the sharded collection would make it without the collection's options.

@@ -133,7 +133,10 @@ void park_idle_cursors(Context& context, TimePoint now) {
   CursorRegistry& cursors = context.shared.cursors;
   for (const std::int64_t id :
        cursors.heaviest_idle(not_after, parked_bytes_min, cursors_per_round)) {
-    cursors.with_idle(id, [&](ClusterCursor& cursor) { cursor.park(*store, now_ns); });
+    cursors.with_idle(id, [&](ClusterCursor& cursor) {
+      cursor.park(*store, now_ns);
+      if (cursor.charge.account() != nullptr) cursor.charge.hold(cursor.buffered_bytes());
+    });
   }
 }
 

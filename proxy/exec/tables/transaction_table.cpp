@@ -80,15 +80,21 @@ void TransactionTable::Stripe::note_end(const Transaction& transaction) {
   next_sweep = {};
 }
 
-std::vector<OpenTransaction> TransactionTable::Stripe::end(Entries::iterator first, Entries::iterator last) {
+std::vector<OpenTransaction> TransactionTable::Stripe::end(Entries::iterator first, Entries::iterator last,
+                                                           bool kills) {
   std::vector<OpenTransaction> open;
   std::size_t count = static_cast<std::size_t>(std::distance(first, last));
   for (; count > 0; --count) {
-    const Transaction& transaction = first->second;
-    if (transaction.state == Transaction::State::active && !transaction.participants.empty()) {
+    Transaction& transaction = first->second;
+    const bool active = transaction.state == Transaction::State::active;
+    if (active && !transaction.participants.empty()) {
       open.push_back({first->first.second, transaction.txn_number, transaction.participants.shards()});
     }
-    first = erase(first);
+    if (active && kills) {
+      transaction.state = Transaction::State::aborted;
+      note_end(transaction);
+    }
+    first = kills ? std::next(first) : erase(first);
   }
   return open;
 }
@@ -446,7 +452,7 @@ std::size_t TransactionTable::active() const {
   return sum;
 }
 
-std::vector<OpenTransaction> TransactionTable::end_sessions(const std::vector<SessionId>& sessions) {
+std::vector<OpenTransaction> TransactionTable::end_sessions(const std::vector<SessionId>& sessions, bool kills) {
   std::vector<OpenTransaction> open;
   for (const SessionId& session : sessions) {
     Stripe& stripe = stripes_[number_of(session)];
@@ -454,17 +460,17 @@ std::vector<OpenTransaction> TransactionTable::end_sessions(const std::vector<Se
     const auto first = stripe.entries.lower_bound({session, std::string()});
     auto last = first;
     while (last != stripe.entries.end() && last->first.first == session) ++last;
-    for (OpenTransaction& each : stripe.end(first, last)) open.push_back(std::move(each));
+    for (OpenTransaction& each : stripe.end(first, last, kills)) open.push_back(std::move(each));
   }
   aborted_.fetch_add(open.size(), std::memory_order_relaxed);
   return open;
 }
 
-std::vector<OpenTransaction> TransactionTable::end_all_sessions() {
+std::vector<OpenTransaction> TransactionTable::end_all_sessions(bool kills) {
   std::vector<OpenTransaction> open;
   for (Stripe& stripe : stripes_) {
     const MutexLock lock(stripe.mutex);
-    for (OpenTransaction& each : stripe.end(stripe.entries.begin(), stripe.entries.end()))
+    for (OpenTransaction& each : stripe.end(stripe.entries.begin(), stripe.entries.end(), kills))
       open.push_back(std::move(each));
   }
   aborted_.fetch_add(open.size(), std::memory_order_relaxed);

@@ -143,8 +143,9 @@ class TransactionTable {
   bool knows(const SessionId& session, std::int64_t txn_number) const;
 
   // Forgets these sessions; the caller aborts their active transactions.
-  std::vector<OpenTransaction> end_sessions(const std::vector<SessionId>& sessions);
-  std::vector<OpenTransaction> end_all_sessions();
+  // `kills`: their statements and commits get 251 from then on. Otherwise nothing is known of them any more.
+  std::vector<OpenTransaction> end_sessions(const std::vector<SessionId>& sessions, bool kills);
+  std::vector<OpenTransaction> end_all_sessions(bool kills);
   std::size_t size() const;
   std::size_t active() const;
 
@@ -180,7 +181,7 @@ class TransactionTable {
     // The same, which looks at all entries: not again soon after it found nothing, unless one has ended since.
     void sweep(TimePoint now, std::optional<std::uint64_t> user) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
     void note_end(const Transaction& transaction) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-    std::vector<OpenTransaction> end(Entries::iterator first, Entries::iterator last)
+    std::vector<OpenTransaction> end(Entries::iterator first, Entries::iterator last, bool kills)
         ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
     // Null unless the session's latest transaction has this number.
     Transaction* latest(const Key& key, std::int64_t txn_number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);

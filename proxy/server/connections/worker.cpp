@@ -263,7 +263,7 @@ Task<void> Worker::cut_sessions() {
 // Resources that clients leave behind on shards: open transactions and cursors, of all workers.
 Task<void> Worker::end_on_shards(TimePoint told_by) {
   TaskGroup aborts;
-  for (exec::OpenTransaction& open : shared_.transactions->end_all_sessions()) {
+  for (exec::OpenTransaction& open : shared_.transactions->end_all_sessions(false)) {
     aborts.start(exec::abort_on_shards(context_, std::move(open), told_by));
   }
   auto killing = exec::kill_and_wait(context_, shared_.cursors.kill_all(), told_by);

@@ -1489,6 +1489,17 @@ TEST_CASE("the cluster's default concerns are those of commands that name none")
   }
 }
 
+TEST_CASE("a write on the config servers names the write concern that shards would get") {
+  const auto [wire_version, w] = GENERATE(table<std::int32_t, const char*>({{8, ""}, {9, ""}, {13, "majority"}}));
+  CAPTURE(wire_version);
+  FakeCluster cluster(wire_version);
+  cluster.run("{'update': 'settings', 'updates': [{'q': {'_id': 'balancer'}, 'u': {'$set': {'stopped': true}}}], "
+              "'$db': 'config'}");
+  const std::vector<BsonDoc> sent = cluster.sent_to(0, "update");
+  REQUIRE(sent.size() == 1);
+  CHECK(sent[0].view().find_path("writeConcern.w").to_text() == w);
+}
+
 TEST_CASE("a writeConcern without w gets the default's, and an empty one is none") {
   struct Case {
     const char* given;

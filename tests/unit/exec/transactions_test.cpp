@@ -210,11 +210,23 @@ TEST_CASE("sessions that end leave transactions to abort", "[transactions]") {
   TransactionTable table;
   table.statement("a", 1, true, s1, false, start);
   table.statement("b", 1, true, s0, false, start);
-  const auto open = table.end_sessions({session_id_of_lsid("a")});
+  const auto open = table.end_sessions({session_id_of_lsid("a")}, false);
   REQUIRE(open.size() == 1);
   CHECK(open.front().shards == s1);
   CHECK(open.front().txn_number == 1);
   CHECK(table.size() == 1);
+}
+
+TEST_CASE("a killed session's transaction is known as aborted", "[transactions]") {
+  TransactionTable table;
+  table.statement("a", 1, true, s1, false, start);
+  CHECK(table.end_sessions({session_id_of_lsid("a")}, true).size() == 1);
+  CHECK(shown(table.statement("a", 1, false, s1, false, start)) == "error 251");
+  CHECK(table.commit("a", 1, start).error().code == 251);  // without: unknown here, and there is no recoveryToken
+  CHECK(shown(table.statement("a", 2, true, s1, false, start)) == "ok");
+  CHECK(table.end_all_sessions(true).size() == 1);
+  CHECK(table.commit("a", 2, start).error().code == 251);
+  CHECK(table.aborted() == 2);
 }
 
 // Participants as rules: contacts and answers of shards, statement by statement.
@@ -406,7 +418,7 @@ TEST_CASE("transactions are counted by how they end", "[transactions]") {
   CHECK(table.started() == 5);
   CHECK(table.aborted() == 3);
   CHECK(table.active() == 2);
-  CHECK(table.end_all_sessions().size() == 2);
+  CHECK(table.end_all_sessions(false).size() == 2);
   CHECK(table.aborted() == 5);
 }
 

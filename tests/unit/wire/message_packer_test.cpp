@@ -95,6 +95,32 @@ TEST_CASE("what_is_packed_at_once_is_unpacked_in_steps") {
   }
 }
 
+// Each takes the decompressor as long as one with content.
+TEST_CASE("a zlib stream of blocks without content is read in steps, too") {
+  constexpr std::size_t blocks = 100'000;
+  const ByteVector message = message_of(0, 3);
+  ByteVector envelope = packed_at_once(Compressor::zlib, message);
+  constexpr std::size_t zlib_header_bytes = 2;
+  const auto payload = parse_compressed(envelope)->payload;
+  const auto at = envelope.begin() + (payload.data() - envelope.data()) + zlib_header_bytes;
+  ByteVector empty;
+  for (std::size_t i = 0; i < blocks; ++i) empty.insert(empty.end(), {0, 0, 0, 0xff, 0xff});
+  envelope.insert(at, empty.begin(), empty.end());
+  store_le(envelope.data(), static_cast<std::int32_t>(envelope.size()));
+  const auto header = parse_compressed(envelope);
+  REQUIRE(header.has_value());
+  ByteVector out(limits::message_header_bytes + header->uncompressed_size);
+  MessageUnpacker unpacker(*parse_header(envelope), *header, out);
+  std::size_t steps = 0;
+  for (;; ++steps) {
+    const auto stepped = unpacker.step();
+    REQUIRE(stepped.has_value());
+    if (*stepped) break;
+  }
+  CHECK(out == message);
+  CHECK(steps >= empty.size() / MessageUnpacker::step_bytes);
+}
+
 TEST_CASE("damage_that_is_found_at_once_is_found_in_steps") {
   const ByteVector message = message_of(100'000, 40);
   for (const Compressor compressor : all) {
