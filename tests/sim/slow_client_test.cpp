@@ -71,6 +71,25 @@ TEST_CASE("a client that takes its reply slowly keeps no memory for its request"
   check_whole(world, pending->reply);
 }
 
+TEST_CASE("a client that does not take a short reply is closed, too") {
+  SimWorldOptions options = sharded_world(1, 1000);
+  options.faults.window_bytes = 4 * 1024;
+  SimWorld world(std::move(options));
+  BsonWriter out;
+  out.append("_id", 1).append("text", std::string(20'000, 'x'));
+  world.shard(0).store("app.docs", std::move(out).finish());
+  auto client = world.client();
+  client->holds = true;
+  const auto pending = start(world, *client, json(find_all));
+  world.run_for(seconds(20));
+  CHECK(world.shared().metrics.stalled_clients_closed.value() == 0);
+  world.run_for(seconds(20));
+  CHECK(world.shared().metrics.stalled_clients_closed.value() == 1);
+  CHECK(world.shared().memory.replies.usage().used_bytes == 0);
+  client->holds = false;
+  REQUIRE(world.run_until([&] { return pending->done; }, seconds(10)));
+}
+
 TEST_CASE("a long reply that the router has made is paid for until the client has it") {
   SimWorldOptions options = sharded_world(2, 1000);
   options.faults.window_bytes = 64 * 1024;
@@ -553,11 +572,12 @@ TEST_CASE("a client that the kernel gave up is counted") {
   auto& metrics = world.shared().metrics;
   ByteFault fault{ByteFault::Kind::time_out, false, 0, seconds(45)};
   std::string_view asked = find_all;
-  bool whole = false;
+  bool whole = false, given_up = false;
   SECTION("in the middle of a stream") { fault.at_bytes = 1'000'000; }
-  SECTION("in the middle of another reply") {
+  SECTION("but not in the middle of another reply, where the router gives it up before") {
     asked = R"({"serverStatus": 1, "$db": "admin"})";
     fault.at_bytes = 100;
+    given_up = true;
   }
   SECTION("with all of a reply still to be read") {
     asked = R"({"find": "small", "filter": {"_id": 1}, "$db": "app"})";
@@ -574,7 +594,8 @@ TEST_CASE("a client that the kernel gave up is counted") {
   world.run_for(seconds(3));
   CHECK(pending->done);
   CHECK(pending->reply.has_value() == whole);
-  CHECK(metrics.clients_timed_out.value() == 1);
+  CHECK(metrics.clients_timed_out.value() == (given_up ? 0 : 1));
+  CHECK(metrics.stalled_clients_closed.value() == (given_up ? 1 : 0));
   CHECK(world.shared().connections.current.load() == 0);
   // One that leaves is none.
   auto other = world.client();
@@ -583,7 +604,7 @@ TEST_CASE("a client that the kernel gave up is counted") {
   other->reset();
   world.run_for(seconds(1));
   CHECK(world.shared().connections.current.load() == 0);
-  CHECK(metrics.clients_timed_out.value() == 1);
+  CHECK(metrics.clients_timed_out.value() == (given_up ? 0 : 1));
   client->close();
   world.run_for(seconds(1));
   require_quiet(world);

@@ -2,6 +2,7 @@
 
 #include "proxy/auth/logical_clock.h"
 #include "proxy/base/clock.h"
+#include "proxy/exec/access/authorization.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/streams/stream.h"
@@ -11,7 +12,7 @@ namespace spillway::exec {
 namespace {
 
 auth::TimeTrust trust_in(const Context& context, const Client& client) {
-  if (!context.shared.authorization) return auth::TimeTrust::full;
+  if (may_on_cluster(context, client, auth::Action::advance_cluster_time)) return auth::TimeTrust::full;
   return client.login.user ? auth::TimeTrust::user : auth::TimeTrust::stranger;
 }
 

@@ -115,6 +115,7 @@ class Operator final : public Expression {
         steps += value->is_array() || value->is_document() ? bytes / 16 : steps_of_bytes(bytes);
       }
       values.push_back(std::move(*value));
+      if (any_null && (spec_.traits & stops_at_null) != 0) break;
     }
     if (!context.meter.spend(steps)) return too_many_steps_error();
     const bool is_null = any_null && (spec_.traits & null_of_null) != 0;

@@ -24,6 +24,8 @@ inline constexpr unsigned null_of_null = 1;
 inline constexpr unsigned partly = 2;
 // Takes few steps whatever its operands' size, or counts them itself. Others are taken to read all of them once.
 inline constexpr unsigned own_steps = 4;
+// Operands behind the first null, undefined or missing one are not evaluated, and not passed: they may be errors.
+inline constexpr unsigned stops_at_null = 8;
 
 std::span<const OperatorSpec> arithmetic_operators() noexcept;
 std::span<const OperatorSpec> comparison_operators() noexcept;  // and $not, set operators

@@ -274,9 +274,9 @@ Result<Value> extreme(Operands operands, bool largest) {
 Result<Value> min_of(Operands operands, EvalContext&) { return extreme(operands, false); }
 Result<Value> max_of(Operands operands, EvalContext&) { return extreme(operands, true); }
 
-constexpr OperatorSpec arithmetic_table[] = {{"$add", 0, -1, add},
+constexpr OperatorSpec arithmetic_table[] = {{"$add", 0, -1, add, stops_at_null},
                                              {"$subtract", 2, 2, subtract, null_of_null},
-                                             {"$multiply", 0, -1, multiply},
+                                             {"$multiply", 0, -1, multiply, stops_at_null},
                                              {"$divide", 2, 2, divide, null_of_null},
                                              {"$mod", 2, 2, mod, null_of_null | partly},
                                              {"$abs", 1, 1, absolute, null_of_null},

@@ -180,7 +180,7 @@ Result<Value> compare_ignoring_case(Operands operands, EvalContext&) {
   return Value::of(std::int32_t{result < 0 ? -1 : result > 0 ? 1 : 0});
 }
 
-constexpr OperatorSpec string_table[] = {{"$concat", 0, -1, concat},
+constexpr OperatorSpec string_table[] = {{"$concat", 0, -1, concat, stops_at_null},
                                   {"$toLower", 1, 1, to_lower, partly},
                                   {"$toUpper", 1, 1, to_upper, partly},
                                   {"$substr", 3, 3, substring_bytes, partly},

@@ -16,6 +16,10 @@ class Applier {
   // Writes the fields of `doc` after `node` into the open document.
   Result<void> fields(const ProjectionNode& node, DocView doc, BsonWriter& out) {
     if (out.depth() >= limits::bson_depth_max) return too_deep_error();
+    // An array may hold millions of documents, and a projection thousands of fields.
+    constexpr std::size_t children_per_step = 64;
+    const std::size_t steps = 1 + node.children.size() / children_per_step + node.computing.size();
+    if (!context_.meter.spend(steps)) return too_many_steps_error();
     std::vector<bool> seen(node.children.size());
     for (const Element& element : doc) {
       std::size_t index = 0;
@@ -119,13 +123,13 @@ class Applier {
 
   Result<void> absent_fields(const ProjectionNode& node, const std::vector<bool>& seen,
                              BsonWriter& out) {
-    for (std::size_t i = 0; node.has_computed && i < node.children.size(); ++i) {
+    for (const std::size_t i : node.computing) {
       const Child& child = node.children[i];
       if (seen[i]) continue;
       Result<void> done;
       if (child.kind == Child::Kind::computed) {
         done = computed(child, out);
-      } else if (child.kind == Child::Kind::nested && child.node->has_computed) {
+      } else {
         done = empty_with_computed(child, out);
       }
       if (!done) return done;

@@ -31,6 +31,7 @@ struct ProjectionNode {
 
   std::vector<Child> children;  // in the order of the specification
   bool has_computed = false;    // at any depth
+  std::vector<std::size_t> computing;  // children that are, or have, computed ones; ascending
 
   const Child* find(std::string_view name, std::size_t* index) const;
   Child& add(std::string_view name, Child::Kind kind);

@@ -1,4 +1,5 @@
 
+#include <algorithm>
 #include <optional>
 
 #include "proxy/pipeline/stages/projection.h"
@@ -91,12 +92,16 @@ class TreeBuilder {
     if (at + 1 == path.size()) {
       if (found != nullptr) return collision(found->kind == Child::Kind::nested ? 31250 : 31249, path);
       node.add(path[at], kind).expression = std::move(expression);
+      if (kind == Child::Kind::computed) node.computing.push_back(node.children.size() - 1);
       return {};
     }
     if (found != nullptr && found->kind != Child::Kind::nested) return collision(31249, path);
     if (found == nullptr) {
       node.add(path[at], Child::Kind::nested).node = std::make_unique<ProjectionNode>();
       found = node.find(path[at], &index);
+    }
+    if (kind == Child::Kind::computed && !found->node->has_computed) {
+      node.computing.insert(std::lower_bound(node.computing.begin(), node.computing.end(), index), index);
     }
     return add_leaf(*found->node, path, at + 1, kind, std::move(expression));
   }

@@ -249,10 +249,14 @@ double NumberSum::as_double() const noexcept {
 DecimalBytes NumberSum::as_decimal() const {
   DecimalBytes sum = decimals_;
   if (integers_ != 0) {
-    const auto narrow = static_cast<std::int64_t>(integers_);
-    const Value integers =
-        narrow == integers_ ? Value::of(narrow) : Value::of(static_cast<double>(integers_));
-    sum = decimal_arithmetic('+', sum, to_decimal(integers.view()));
+    // In two parts: together they may exceed 64 bits.
+    constexpr int part_digits = 18;
+    const auto part = static_cast<Wide>(1'000'000'000'000'000'000);
+    const bool negative = integers_ < 0;
+    const Wide magnitude = negative ? -integers_ : integers_;
+    const auto high = static_cast<std::uint64_t>(magnitude / part), low = static_cast<std::uint64_t>(magnitude % part);
+    if (high != 0) sum = decimal_arithmetic('+', sum, encode_decimal(negative, high, part_digits));
+    sum = decimal_arithmetic('+', sum, encode_decimal(negative, low, 0));
   }
   if (has_double_) {
     sum = decimal_arithmetic('+', sum, double_to_decimal_whole(high_));

@@ -506,12 +506,10 @@ Task<bool> ClientConnection::handle_op_msg() {
   }
   Framed framed;
   frame(response, framed);
-  bool written = false;
-  if (reply_bytes <= watched_reply_bytes) {
-    written = co_await write_all(*transport_, framed.pieces_span(), time_point_never, &first_tried);
-  } else {
-    written = co_await write_watched(framed.pieces_span(), &first_tried);
-  }
+  // Nearly all are taken at once. The others are watched: other requests may wait for their memory.
+  WriteAll writing(*transport_, framed.pieces_span(), time_point_never, &first_tried);
+  const bool at_once = writing.await_ready();
+  const bool written = at_once ? writing.await_resume() : co_await write_watched(writing.rest());
   note_inside(shards, first_tried, request_bytes, reply_bytes);
   co_return written;
 }

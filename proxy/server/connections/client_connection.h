@@ -192,8 +192,6 @@ class ClientConnection {
   // client_connection_reply.cpp
   void frame(const exec::Response& response, Framed& framed);
   Task<bool> write_response(exec::Response& response, TimePoint* first_tried = nullptr);
-  // Larger replies are watched: other requests may wait for their memory.
-  static constexpr std::size_t watched_reply_bytes = 64 * limits::kib;
   Task<bool> write_watched(std::span<iovec> pieces, TimePoint* first_tried = nullptr);
   Task<bool> write_compressed(const exec::Response& response, TimePoint* first_tried);
   void note_inside(const shard::ShardTime& shards, TimePoint first_tried, std::size_t request_bytes,

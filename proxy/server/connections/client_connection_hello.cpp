@@ -256,7 +256,7 @@ Task<bool> ClientConnection::stream_hello(const wire::HelloRequest& hello, DocVi
     wire::append_body(out, reply);
     wire::finish_op_msg(out, checksum_);
     iovec piece{out.data(), out.size()};
-    const bool written = co_await write_all(*transport_, {&piece, 1});
+    const bool written = co_await write_watched({&piece, 1});
     if (!written) co_return false;
     if (!more) co_return true;
     response_to = request_id;

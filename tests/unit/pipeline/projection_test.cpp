@@ -72,6 +72,20 @@ TEST_CASE("a computed dotted field replaces the scalars of an array, beside incl
           R"({"a": [{"i": [{"j": 1}], "b": "X"}]})");
 }
 
+TEST_CASE("many fields of many nested documents are an error, not a long pause") {
+  const auto code_of = [](int documents, int fields) {
+    std::string array = "[", spec = R"({"$project": {"a.r": {"$ifNull": ["$zz", "$$REMOVE"]})";
+    for (int i = 0; i < documents; ++i) array += i == 0 ? "{}" : ",{}";
+    for (int i = 0; i < fields; ++i) spec += ", \"a.f" + std::to_string(i) + "\": 1";
+    return error_of((spec + "}}").c_str(), (R"({"a": )" + array + "]}").c_str());
+  };
+  CHECK(code_of(100'000, 15'000) == 96);
+  const auto out = run({json(R"({"a": [{}, {"i": 1}]})")},
+                       R"([{"$project": {"a.i": 1, "a.z": {"$literal": 1}, "b": 1, "a.y.x": {"$literal": 2}}}])");
+  CHECK(to_json(out.at(0).view()) ==
+        to_json(json(R"({"a": [{"z": 1, "y": {"x": 2}}, {"i": 1, "z": 1, "y": {"x": 2}}]})")));
+}
+
 TEST_CASE("added fields replace in place or are appended") {
   const char* doc = R"({"_id": 1, "a": 1, "b": {"c": 2}})";
   project(R"({"$addFields": {"a": "$b.c", "z": 5}})", doc,
