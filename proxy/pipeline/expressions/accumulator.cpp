@@ -131,9 +131,9 @@ class KeptArray {
  public:
   // The builder's first block, which whoever makes this pays for.
   static constexpr std::uint64_t first_bytes = 256;
+  static constexpr std::uint64_t header_bytes = 12;  // of an element, at most
 
   Result<void> add(ValueView value, Meter& meter) {
-    constexpr std::uint64_t header_bytes = 12;  // of an element, at most
     const std::uint64_t wanted = array_.size_bytes() + header_bytes + value.bytes.size();
     if (wanted > room_bytes_) {
       const std::uint64_t room = std::max(wanted, 2 * room_bytes_);
@@ -144,6 +144,8 @@ class KeptArray {
     return array_.overflowed() ? Result<void>(too_large_error()) : Result<void>();
   }
   Result<Value> finish(Meter& meter) { return std::move(array_).finish(meter); }
+  // Without the first block.
+  std::uint64_t charged_bytes() const noexcept { return room_bytes_ - first_bytes; }
 
  private:
   ArrayBuilder array_;
@@ -221,25 +223,62 @@ class MergeObjects final : public Accumulator {
       return Error(40400, join("$mergeObjects requires object inputs, but input ",
                                to_json(input.view()), " is of type ", type_name(input)));
     }
+    // Several at once, so that a field is laid over others a few times only, however many inputs there are.
+    const std::uint64_t bytes = input.view().bytes.size() + KeptArray::header_bytes;
+    if (pending_bytes_ + bytes >= std::max<std::uint64_t>(pending_bytes_least, merged_bytes())) {
+      return merge(input.as_document(), meter);
+    }
+    if (auto added = pending_.add(input.view(), meter); !added) return added;
+    pending_bytes_ += bytes;
+    return {};
+  }
+  Result<Value> result(Meter& meter) override {
+    if (pending_bytes_ > 0) {
+      if (auto merged = merge(DocView(), meter); !merged) return merged.error();
+    }
+    return merged_.seen() ? merged_.value() : Value::document(BsonDoc());
+  }
+
+ private:
+  static constexpr std::uint64_t pending_bytes_least = KeptArray::first_bytes;
+  static constexpr std::uint64_t bytes_per_step = 16;
+
+  std::uint64_t merged_bytes() const noexcept { return merged_.seen() ? merged_.value().view().bytes.size() : 0; }
+
+  // Of what was merged before, the pending ones, and `last`.
+  Result<void> merge(DocView last, Meter& meter) {
+    const std::uint64_t bytes = merged_bytes() + pending_bytes_ + last.size();
+    if (!meter.spend(bytes / bytes_per_step)) return too_many_steps_error();
+    const std::uint64_t charged_bytes = pending_.charged_bytes();
+    Value pending;
+    {
+      const MeterScope scope(meter);
+      SPILLWAY_TRY(inputs, std::exchange(pending_, KeptArray()).finish(meter));
+      pending = std::move(*inputs);
+    }
     FieldMerger merger(meter);
     if (merged_.seen()) {
       if (auto added = merger.add(merged_.value().as_document()); !added) return added;
     }
-    if (auto added = merger.add(input.as_document()); !added) return added;
+    for (const Element& input : pending.as_document()) {
+      if (auto added = merger.add(input.as_document()); !added) return added;
+    }
+    if (auto added = merger.add(last); !added) return added;
     Value merged;
     {
       const MeterScope scope(meter);
       SPILLWAY_TRY(built, merger.build());
       merged = std::move(*built);
     }
-    return merged_.keep(merged, meter);
-  }
-  Result<Value> result(Meter&) override {
-    return merged_.seen() ? merged_.value() : Value::document(BsonDoc());
+    if (auto kept = merged_.keep(merged, meter); !kept) return kept;
+    meter.credit(charged_bytes);
+    pending_bytes_ = 0;
+    return {};
   }
 
- private:
   Kept merged_;
+  KeptArray pending_;  // later inputs
+  std::uint64_t pending_bytes_ = 0;
 };
 
 constexpr std::pair<std::string_view, AccumulatorKind> accumulator_names[] = {
@@ -288,7 +327,7 @@ std::uint64_t accumulator_bytes(AccumulatorKind kind) noexcept {
     case AccumulatorKind::merge_objects:
       break;
   }
-  return with_malloc(sizeof(MergeObjects));
+  return with_malloc(sizeof(MergeObjects)) + KeptArray::first_bytes;
 }
 
 std::unique_ptr<Accumulator> make_accumulator(AccumulatorKind kind) {

@@ -182,6 +182,19 @@ TEST_CASE("group accumulates") {
   check(R"([])", R"([{"$group": {"_id": null, "n": {"$sum": 1}}}])", R"([])");
 }
 
+TEST_CASE("documents are merged in order, however many there are") {
+  constexpr int documents = 20'000;
+  std::string input = "[", expected;
+  for (int i = 0; i < documents; ++i) {
+    input += (i == 0 ? "" : ", ") + std::string(R"({"v": {"k)") + std::to_string(i) + R"(": )" + std::to_string(i) +
+             R"(, "last": )" + std::to_string(i) + "}}";
+    expected += (i == 0 ? "" : ", ") + std::string(R"("k)") + std::to_string(i) + R"(": )" + std::to_string(i);
+    if (i == 0) expected += R"(, "last": )" + std::to_string(documents - 1);
+  }
+  check((input + "]").c_str(), R"([{"$group": {"_id": null, "m": {"$mergeObjects": "$v"}}}])",
+        (R"([{"_id": null, "m": {)" + expected + "}}]").c_str());
+}
+
 TEST_CASE("a group's _id is a document of expressions, an expression, or a constant") {
   const char* input = R"([{"a": 1}, {"b": 2}, {"a": null}])";
   check(input, R"([{"$group": {"_id": {"x": "$a"}, "n": {"$sum": 1}}}])",
