@@ -45,7 +45,7 @@ std::size_t Pool::room_for(Use use) const noexcept {
     const std::size_t most = connections_max(of, settings_.limits.max);
     return most - std::min(most, in_use);
   };
-  if (use == Use::point) return left(use, in_use_);
+  if (use == Use::point) return left(use, in_use());
   const std::size_t waiting = line(Use::waiting).in_use;
   const std::size_t others = left(Use::bulk, line(Use::bulk).in_use + waiting);
   return use == Use::bulk ? others : std::min(others, left(use, waiting));
@@ -67,7 +67,6 @@ std::unique_ptr<Connection> Pool::take_idle() {
 void Pool::lend(Connection& connection, Use use) noexcept {
   connection.pool_notes.use = use;
   lent_.push_back(connection);
-  ++in_use_;
   ++line(use).in_use;
 }
 
@@ -93,7 +92,7 @@ Lease Pool::try_acquire(Use use) {
 
 // If the pool is full, the wait says nothing about the host.
 TimePoint Pool::patience_end(const Request& request) const noexcept {
-  const bool has_place = in_use_ < settings_.limits.max && room_for(request.use) > 0;
+  const bool has_place = in_use() < settings_.limits.max && room_for(request.use) > 0;
   const Duration patience = std::chrono::milliseconds(settings_.connect_timeout_ms);
   if (!has_place) return Clock::now() + patience;
   return served_ == TimePoint::min() ? request.patience_end : std::max(request.patience_end, served_ + patience);
@@ -110,14 +109,13 @@ Task<Result<Lease>> Pool::acquire(TimePoint patience_end, TimePoint deadline, Us
   Lease lease = try_acquire(use);
   if (lease) co_return std::move(lease);
   if (stopped_) co_return Error(ErrorCode::host_unreachable, "the proxy is shutting down");
-  if (waiting_ >= limits::pool_waiters_max) {
+  if (waiting() >= limits::pool_waiters_max) {
     co_return Error(ErrorCode::network_interface_exceeded_time_limit,
                     "too many requests wait for a connection");
   }
   Request request(*this, patience_end, deadline, use);
   line(use).requests.push_back(request);
   ++line(use).length;
-  ++waiting_;
   open_missing();
   const Interruptible interruptible(interrupt, request);
   const bool called = co_await request;
@@ -125,7 +123,7 @@ Task<Result<Lease>> Pool::acquire(TimePoint patience_end, TimePoint deadline, Us
   if (!request.connection) {
     settle(request);
     // A connection may have become free after this request was woken: the next ones in line get it.
-    if (waiting_ > 0) serve();
+    if (waiting() > 0) serve();
     if (stopped_) owner_.stopped_pool_changed();
     if (called) co_return *interrupt->requested();
     if (Clock::now() < deadline) {
@@ -142,7 +140,6 @@ Task<Result<Lease>> Pool::acquire(TimePoint patience_end, TimePoint deadline, Us
 
 // The request has left the line.
 void Pool::settle(Request& request) {
-  --waiting_;
   --line(request.use).length;
 }
 
@@ -177,7 +174,7 @@ void Pool::serve() {
     settle(*request);
     request->wake();
   }
-  if (waiting_ > 0) open_missing();
+  if (waiting() > 0) open_missing();
 }
 
 void Pool::fail_requests(const Error& why) {
@@ -193,7 +190,6 @@ void Pool::fail_requests(const Error& why) {
 
 void Pool::give_back(std::unique_ptr<Connection> connection) noexcept {
   connection->unlink();
-  --in_use_;
   ++returned_;
   --line(connection->pool_notes.use).in_use;
   if (!stopped_ && connection->clean() && connection->pool_notes.generation == generation_ &&
@@ -202,8 +198,8 @@ void Pool::give_back(std::unique_ptr<Connection> connection) noexcept {
     idle_.push_back(std::move(connection));
   }
   connection.reset();
-  if (waiting_ > 0) serve();
-  if (waiting_ > 0) open_missing();
+  if (waiting() > 0) serve();
+  if (waiting() > 0) open_missing();
   if (stopped_) owner_.stopped_pool_changed();
 }
 
@@ -212,7 +208,7 @@ void Pool::open_missing() {
   const std::size_t waiting = std::min(line(Use::waiting).length, room_for(Use::waiting));
   const std::size_t others = std::min(line(Use::bulk).length + waiting, room_for(Use::bulk));
   const PoolCounts counts{.idle = idle_.size(),
-                          .in_use = in_use_,
+                          .in_use = in_use(),
                           .connecting = connecting_,
                           .waiting = line(Use::point).length + others};
   for (std::size_t n = connections_to_create(counts, settings_.limits); n > 0; --n) {
@@ -250,7 +246,7 @@ Task<void> Pool::open_one() {
   } else if (generation == generation_ && !stopped_ &&
              !(failed->is(ErrorCode::network_timeout) && opened_ >= began)) {
     // Without means of our own, a connection that comes back serves the others.
-    if (!failed->is(ErrorCode::too_many_files_open) || in_use_ == 0) fail_requests(*failed);
+    if (!failed->is(ErrorCode::too_many_files_open) || in_use() == 0) fail_requests(*failed);
     if (refused) {
       owner_.login_refused(address_, *failed);
     } else {
@@ -289,7 +285,7 @@ void Pool::tick(TimePoint now, bool host_up, bool ends_cursors) {
   const Duration idle_time =
       std::max<Duration>(std::chrono::milliseconds(settings_.idle_ms), ends_cursors ? cursor_idle_time : Duration());
   std::erase_if(idle_, [](const auto& connection) { return connection->transport().holds_wanted_memory(); });
-  for (auto each = idle_.begin(); each != idle_.end() && idle_.size() + in_use_ > settings_.limits.min;) {
+  for (auto each = idle_.begin(); each != idle_.end() && idle_.size() + in_use() > settings_.limits.min;) {
     const Connection::PoolNotes& notes = (*each)->pool_notes;
     const bool may_be_large = notes.use != Use::point && !ends_cursors;
     const Duration at_most = may_be_large ? std::min<Duration>(idle_time, bulk_idle_time) : idle_time;

@@ -113,10 +113,10 @@ class Pool {
   void stop();
 
   std::uint64_t generation() const noexcept { return generation_; }
-  bool quiet() const noexcept { return in_use_ == 0 && connecting_ == 0 && waiting_ == 0; }
+  bool quiet() const noexcept { return in_use() == 0 && connecting_ == 0 && waiting() == 0; }
   std::size_t idle() const noexcept { return idle_.size(); }
-  std::size_t in_use() const noexcept { return in_use_; }
-  std::size_t waiting() const noexcept { return waiting_; }
+  std::size_t in_use() const noexcept { return lines_[0].in_use + lines_[1].in_use + lines_[2].in_use; }
+  std::size_t waiting() const noexcept { return lines_[0].length + lines_[1].length + lines_[2].length; }
   std::size_t created() const noexcept { return created_; }      // ever
   std::uint64_t returned() const noexcept { return returned_; }  // leases that ended, ever
   const HostAddress& address() const noexcept { return address_; }
@@ -167,8 +167,6 @@ class Pool {
   Line& line(Use use) noexcept { return lines_[static_cast<std::size_t>(use)]; }
   const Line& line(Use use) const noexcept { return lines_[static_cast<std::size_t>(use)]; }
   std::array<Line, 3> lines_;
-  std::size_t in_use_ = 0;   // of all uses
-  std::size_t waiting_ = 0;  // in all lines
   std::size_t connecting_ = 0;
   std::size_t created_ = 0;
   std::uint64_t returned_ = 0;

@@ -253,8 +253,12 @@ Task<void> interrupt_operations_of(Context& context, const Client& client, const
   co_await asking;
 }
 
-// Null: every user's. `kills`: waits until the shards have answered.
-Task<void> end_everything_of(Context& context, const SessionIds* sessions, bool kills) {
+// Null: every user's. `kills`: operations, too, and waits until the shards have answered.
+Task<void> end_everything_of(Context& context, const Client& client, const SessionIds* sessions, bool kills) {
+  if (kills) {
+    auto interrupting = interrupt_operations_of(context, client, sessions);
+    co_await interrupting;
+  }
   constexpr std::size_t sessions_per_step = 64;  // each is looked for in all stripes of two tables
   CursorRegistry& cursors = context.shared.cursors;
   TransactionTable& transactions = *context.shared.transactions;
@@ -352,11 +356,7 @@ Task<Result<Response>> end_sessions(Context& context, Client& client, const Requ
       if (!own) here.erase(session);
     }
   }
-  if (kills) {
-    auto interrupting = interrupt_operations_of(context, client, all ? nullptr : &here);
-    co_await interrupting;
-  }
-  auto ending = end_everything_of(context, all ? nullptr : &here, kills);
+  auto ending = end_everything_of(context, client, all ? nullptr : &here, kills);
   co_await ending;
   if (authorization) {
     TimeSlice slice(context.pump);
@@ -429,10 +429,7 @@ Result<KillPatterns> parse_patterns(const Context& context, const Client& client
 
 Task<Result<Response>> kill_all_sessions(Context& context, Client& client, const Request& request) {
   SPILLWAY_CO_TRY(patterns, parse_patterns(context, client, request));
-  const SessionIds* const here = patterns->all_users ? nullptr : &patterns->ids;
-  auto interrupting = interrupt_operations_of(context, client, here);
-  co_await interrupting;
-  auto ending = end_everything_of(context, here, true);
+  auto ending = end_everything_of(context, client, patterns->all_users ? nullptr : &patterns->ids, true);
   co_await ending;
   // The shards of a cluster know the owner of each session, but not its users.
   const bool by_user = patterns->of_users && context.in_cluster() && context.shared.shards_trust_us;

@@ -31,9 +31,7 @@ Result<void> check(DocView command) {
     return unknown_field(fmt::format("mapReduce.{}", at->name));
   }
   for (const std::string_view name : {"query", "sort", "scope"}) {
-    const ValueView value = command[name];
-    if (!value.exists() || value.is_null() || value.is_document()) continue;
-    return wrong_type(fmt::format("mapReduce.{}", name), value, "object");
+    SPILLWAY_TRY(checked, document_argument(fmt::format("mapReduce.{}", name), command[name]));
   }
   if (const ValueView limit = command["limit"]; limit.exists() && !limit.is_null() && !limit.is_number()) {
     return wrong_type("mapReduce.limit", limit, "[long, int, decimal, double]");

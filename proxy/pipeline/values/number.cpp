@@ -206,6 +206,16 @@ Value NumberProduct::total() const {
   }
 }
 
+namespace {
+
+// What `sum`, a + b rounded, has lost of them, exactly. REQUIRES a finite sum.
+double lost_of_sum(double a, double b, double sum) noexcept {
+  const double part = sum - a;
+  return (a - (sum - part)) + (b - part);
+}
+
+}  // namespace
+
 void NumberSum::add(ValueView number) noexcept {
   switch (number.type) {
     case BsonType::int64:
@@ -226,9 +236,8 @@ void NumberSum::add(ValueView number) noexcept {
   const double value = number.as_double();
   has_double_ = true;
   const double sum = high_ + value;
-  if (std::isfinite(sum)) {  // the addition's rounding error, exactly
-    const double part = sum - high_;
-    low_ += (high_ - (sum - part)) + (value - part);
+  if (std::isfinite(sum)) {
+    low_ += lost_of_sum(high_, value, sum);
   } else {
     low_ = 0;
   }
@@ -241,9 +250,7 @@ double NumberSum::as_double() const noexcept {
   const double sum = high_ + whole;
   if (!std::isfinite(sum)) return sum + low_;
   const auto rest = static_cast<double>(integers_ - static_cast<Wide>(whole));
-  const double of_high = sum - whole;
-  const double lost = (high_ - of_high) + (whole - (sum - of_high));
-  return sum + ((lost + rest) + low_);
+  return sum + ((lost_of_sum(high_, whole, sum) + rest) + low_);
 }
 
 DecimalBytes NumberSum::as_decimal() const {
